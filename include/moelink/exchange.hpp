@@ -1,0 +1,176 @@
+// Dispatch and combine: tokens to the experts and back.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "moelink/communicator.hpp"
+#include "moelink/export.hpp"
+#include "moelink/stream.hpp"
+#include "moelink/types.hpp"
+
+namespace moelink {
+
+/// How many rows the expert side can hold: a number, or the worst case (every (token, k) entry of every rank lands
+/// here; plus alignment padding).
+class Capacity {
+ public:
+  static const Capacity worst_case;
+  // NOLINTNEXTLINE(google-explicit-constructor): `.max_rows = 4096` is how it is meant to be written.
+  constexpr Capacity(std::int64_t rows) noexcept : rows_(rows) {}
+  [[nodiscard]] constexpr bool is_worst_case() const noexcept { return rows_ < 0; }
+  [[nodiscard]] constexpr std::int64_t rows() const noexcept { return rows_; }
+
+ private:
+  std::int64_t rows_;
+};
+inline constexpr Capacity Capacity::worst_case{-1};
+
+/// What one dispatch may carry. Typed rows have `hidden` elements; opaque rows (`bytes`) have `row_bytes` bytes. Either
+/// may bring `scale_bytes` bytes per token along (quantisation scales), moved to the same row.
+struct Payload {
+  DataType type = DataType::bfloat16;
+  std::int64_t row_bytes = 0;    ///< opaque rows only: bytes per row, a multiple of 16; 0 for typed rows
+  std::int64_t scale_bytes = 0;  ///< bytes per token that travel with the row; 0: none
+  friend constexpr bool operator==(const Payload&, const Payload&) = default;
+};
+
+/// What one combine may read and write.
+struct CombineTypes {
+  DataType expert_output = DataType::bfloat16;
+  DataType output = DataType::bfloat16;
+  friend constexpr bool operator==(const CombineTypes&, const CombineTypes&) = default;
+};
+
+/// Fixed at construction: the shapes, the maxima, and every variant that will be used (each is compiled then; nothing
+/// compiles later).
+struct ExchangeConfig {
+  std::int64_t num_experts = 0;  ///< 1 .. 16384
+  int top_k = 0;                 ///< 1 .. 32
+  std::int64_t hidden = 0;       ///< elements per row; hidden * element size must be a multiple of 16 for each type used
+  std::int64_t max_tokens = 0;   ///< most tokens one rank passes to one dispatch
+  Capacity max_rows = Capacity::worst_case;  ///< packed layout: rows over all local experts, padding included
+  std::int64_t max_rows_per_expert = 0;      ///< batched layout: the capacity; 0: not used (batched dispatch refused)
+  int max_alignment = 1;                     ///< largest `alignment` a dispatch may ask for (power of two)
+  std::vector<Payload> payloads = {Payload{}};
+  std::vector<CombineTypes> combine_types = {CombineTypes{}};
+  bool weights_on_input = false;  ///< whether WeightMode::on_input will be used (one more kernel per typed payload)
+  bool own_rows = true;           ///< whether the library allocates the rows buffer; if not, each dispatch brings one
+  bool own_expert_output = false; ///< whether expert_output_buffer() exists
+};
+
+/// One dispatch. All pointers are memory of the Exchange's device; they must stay valid and unchanged until the stream
+/// has passed dispatch. Ids, weights and the token count are copied (a snapshot) and not read by combine.
+struct DispatchArgs {
+  MatrixView tokens;          ///< [num_tokens, hidden] or, opaque, [num_tokens, row_bytes] of `bytes`
+  MatrixView scales = {};     ///< [num_tokens, scale_bytes] of `bytes`, when the payload has scales
+  ExpertIdsView expert_ids;   ///< [num_tokens, top_k]; -1 skips; outside [-1, num_experts) is dropped and counted
+  const float* weights = nullptr;               ///< [num_tokens, top_k]; may be null with WeightMode::none
+  const std::int32_t* num_tokens = nullptr;     ///< optional device-side count, at most tokens.rows (clamped, counted)
+  Layout layout = Layout::packed;
+  int alignment = 1;                            ///< packed: each expert's first row is a multiple of this
+  WeightMode weight_mode = WeightMode::on_combine;
+  MutableMatrixView rows = {};                  ///< optional: the caller's rows buffer instead of the library's
+  bool zero_pads = false;                       ///< zero pad rows (else their contents are undefined)
+  bool reuse_routing = false;  ///< move other tokens by the routing of the last dispatch; ids, weights, layout and
+                               ///< alignment are then ignored
+};
+
+/// The expert side of one dispatch: views of device memory owned by the Exchange (or the caller's rows buffer), valid
+/// until the next dispatch on it. Row order inside an expert is (source rank, token, k), always.
+struct ExpertBatch {
+  MutableMatrixView rows;       ///< packed: [max_rows, hidden]; batched: [num_local_experts * capacity, hidden]
+  MutableMatrixView scales;     ///< same rows, scale_bytes columns; data null without scales
+  const std::int64_t* offsets = nullptr;        ///< [num_local_experts + 1] first row of each expert
+  const std::int32_t* counts = nullptr;         ///< [num_local_experts] rows of each expert that were kept
+  const std::int32_t* expert_of_row = nullptr;  ///< per row, the local expert; -1 on pads. Defined below offsets[last]
+                                                ///< (packed) or for every row (batched)
+  const float* weight_of_row = nullptr;         ///< per row, the routing weight (1 with WeightMode::none); undefined on pads
+  const std::int64_t* source_of_row = nullptr;  ///< per row, (rank * max_tokens + token) * top_k + k; undefined on pads
+  std::int64_t num_local_experts = 0;
+  std::int64_t capacity = 0;    ///< batched: rows per expert; packed: rows in all
+  Layout layout = Layout::packed;
+};
+
+/// One combine: output[t] = (accumulate ? output[t] : 0) + sum over k of weight[t,k] * expert_output[row of (t,k)], in
+/// fp32, k ascending, product and sum each rounded, then rounded once to the output type. Dropped entries add nothing.
+struct CombineArgs {
+  MatrixView expert_output;     ///< same row positions as ExpertBatch::rows; `hidden` columns
+  MutableMatrixView output;     ///< [num_tokens, hidden]
+  bool accumulate = false;      ///< add to what `output` holds (shared experts)
+};
+
+/// Data errors seen on the device since construction (or the last clear). All zero means none.
+struct DataErrors {
+  std::int64_t ids_out_of_range = 0;      ///< entries dropped because the id was outside [-1, num_experts)
+  std::int64_t rows_over_capacity = 0;    ///< entries dropped because their row did not fit
+  std::int64_t token_counts_clamped = 0;  ///< calls whose device-side token count was outside [0, tokens.rows]
+  [[nodiscard]] constexpr bool any() const noexcept {
+    return ids_out_of_range != 0 || rows_over_capacity != 0 || token_counts_clamped != 0;
+  }
+};
+
+/// One buffer of an Exchange.
+struct MemoryItem {
+  std::string name;      ///< "rows"
+  std::string formula;   ///< "max_rows * hidden * 2 B"
+  std::int64_t bytes = 0;
+  std::string where;     ///< "device", "pinned host", "shared"
+};
+
+/// Every buffer of an Exchange, before anything is allocated.
+struct MemoryReport {
+  std::vector<MemoryItem> items;
+  [[nodiscard]] MOELINK_EXPORT std::int64_t total_bytes() const noexcept;
+  [[nodiscard]] MOELINK_EXPORT std::string to_string() const;
+};
+
+/// Moves tokens to experts and back. Construction is collective, compiles every kernel the configuration can need and
+/// allocates; after it, no call allocates, compiles, synchronises or logs. Every call can be captured in a CUDA graph
+/// and replayed. Calls alternate: dispatch, combine, dispatch, ... on streams the caller orders. One thread at a time.
+class MOELINK_EXPORT Exchange {
+ public:
+  Exchange(const Communicator& communicator, const ExchangeConfig& config);
+  ~Exchange();
+  Exchange(Exchange&&) noexcept;
+  Exchange& operator=(Exchange&&) noexcept;
+
+  /// The memory a configuration would take. Nothing is allocated.
+  [[nodiscard]] static MemoryReport memory(const Communicator& communicator, const ExchangeConfig& config);
+  [[nodiscard]] const MemoryReport& memory() const noexcept;
+
+  /// Enqueues a dispatch. Throws invalid_argument or out_of_order before anything is enqueued.
+  ExpertBatch dispatch(const DispatchArgs& args, StreamView stream);
+
+  /// Enqueues the combine that answers the last dispatch.
+  void combine(const CombineArgs& args, StreamView stream);
+
+  /// Device memory the shape of ExpertBatch::rows for expert outputs (config.own_expert_output).
+  [[nodiscard]] MutableMatrixView expert_output_buffer(DataType type) const;
+
+  /// Enqueues a copy of the counts to pinned host memory: [num_local_experts], valid once the stream has passed it.
+  std::span<const std::int32_t> host_counts(StreamView stream);
+
+  /// Throws ErrorCode::data (or a fault) if any call whose stream work has completed met one. Never waits. A data error
+  /// is reported once; a fault again and again.
+  void check();
+  /// The same without throwing, and without clearing.
+  [[nodiscard]] DataErrors data_errors() const noexcept;
+
+  /// The plan a dispatch of `num_tokens` would follow, for people and tests ("local_decode grid=7x128 ...").
+  [[nodiscard]] std::string describe_plan(std::int64_t num_tokens) const;
+
+  [[nodiscard]] const ExchangeConfig& config() const noexcept;
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moelink

@@ -1,0 +1,119 @@
+// Vocabulary types of the public API. Host-only C++20; no CUDA headers are needed to use it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace moelink {
+
+/// Element type of a matrix. `bytes` marks opaque rows: they are moved, never computed on.
+enum class DataType : std::uint8_t { bfloat16, float16, float32, bytes };
+
+/// Element type of expert ids.
+enum class IndexType : std::uint8_t { int32, int64 };
+
+/// Where dispatch puts rows.
+///  - packed:  rows of local expert e are contiguous from offsets[e]; each start is a multiple of the alignment.
+///  - batched: [num_local_experts, capacity, hidden]; expert e starts at e * capacity.
+enum class Layout : std::uint8_t { packed, batched };
+
+/// Who multiplies by the routing weights.
+///  - on_combine: combine sums weight * row (default).
+///  - on_input:   dispatch writes weight * row (rounded to the payload type); combine sums plainly.
+///  - none:       nobody; combine sums plainly.
+enum class WeightMode : std::uint8_t { on_combine, on_input, none };
+
+/// Bytes of one element.
+[[nodiscard]] constexpr std::size_t size_of(DataType type) noexcept {
+  switch (type) {
+    case DataType::bfloat16:
+    case DataType::float16:
+      return 2;
+    case DataType::float32:
+      return 4;
+    case DataType::bytes:
+      return 1;
+  }
+  return 0;
+}
+
+/// Bytes of one index.
+[[nodiscard]] constexpr std::size_t size_of(IndexType type) noexcept { return type == IndexType::int32 ? 4 : 8; }
+
+[[nodiscard]] constexpr std::string_view name_of(DataType type) noexcept {
+  switch (type) {
+    case DataType::bfloat16:
+      return "bf16";
+    case DataType::float16:
+      return "fp16";
+    case DataType::float32:
+      return "fp32";
+    case DataType::bytes:
+      return "bytes";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(IndexType type) noexcept {
+  return type == IndexType::int32 ? "int32" : "int64";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(Layout layout) noexcept {
+  return layout == Layout::packed ? "packed" : "batched";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(WeightMode mode) noexcept {
+  switch (mode) {
+    case WeightMode::on_combine:
+      return "on_combine";
+    case WeightMode::on_input:
+      return "on_input";
+    case WeightMode::none:
+      return "none";
+  }
+  return "?";
+}
+
+/// A row-major matrix in the memory of one device. A view: it never owns, and the memory must outlive the stream work
+/// that uses it. `row_stride_bytes` 0 means dense (columns * element size).
+struct MatrixView {
+  const void* data = nullptr;
+  DataType type = DataType::bfloat16;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t row_stride_bytes = 0;
+
+  [[nodiscard]] constexpr std::int64_t row_bytes() const noexcept {
+    return columns * static_cast<std::int64_t>(size_of(type));
+  }
+  [[nodiscard]] constexpr std::int64_t stride_bytes() const noexcept {
+    return row_stride_bytes != 0 ? row_stride_bytes : row_bytes();
+  }
+};
+
+/// As MatrixView, writable.
+struct MutableMatrixView {
+  void* data = nullptr;
+  DataType type = DataType::bfloat16;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t row_stride_bytes = 0;
+
+  [[nodiscard]] constexpr std::int64_t row_bytes() const noexcept {
+    return columns * static_cast<std::int64_t>(size_of(type));
+  }
+  [[nodiscard]] constexpr std::int64_t stride_bytes() const noexcept {
+    return row_stride_bytes != 0 ? row_stride_bytes : row_bytes();
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor): a writable view is a readable view.
+  constexpr operator MatrixView() const noexcept { return {data, type, rows, columns, row_stride_bytes}; }
+};
+
+/// Expert ids, dense [num_tokens, top_k], int32 or int64. -1 means "no expert".
+struct ExpertIdsView {
+  const void* data = nullptr;
+  IndexType type = IndexType::int32;
+};
+
+}  // namespace moelink
