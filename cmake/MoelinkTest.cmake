@@ -1,0 +1,56 @@
+# One executable of GoogleTest cases, registered with ctest case by case, so that a skipped case is counted as skipped.
+#
+#   moelink_test(<name> SOURCES <files>... [LABELS <labels>...] [LIBRARIES <targets>...] [TIMEOUT <seconds>])
+#
+# builds <name> into build/bin, linked with every layer (moelink_internal). `host` is the label if none is given:
+#   host      runs anywhere                         gpu       needs a CUDA device      mpi    runs under mpirun
+#   jit       compiles kernels, no device needed    multigpu  needs two or more        vm     boots a virtual machine
+#   tsan      also belongs in the ThreadSanitizer build (MOELINK_SANITIZER=thread)
+#   asan      also belongs in the AddressSanitizer build (MOELINK_SANITIZER=address)
+# A sanitizer build contains only the executables that carry its label. TIMEOUT is per case, 60 seconds by default.
+# What a case needs and does not find, it says with GTEST_SKIP() << reason. An executable without cases fails.
+include(GoogleTest)
+
+set(MOELINK_TEST_LABELS host jit mpi tsan asan gpu multigpu vm)
+set(MOELINK_LABEL_OF_SANITIZER_thread tsan)
+set(MOELINK_LABEL_OF_SANITIZER_address asan)
+
+# Sets <wanted> to whether a test with these labels belongs in this build.
+function(moelink_test_wanted wanted)
+  foreach(label IN LISTS ARGN)
+    if(NOT label IN_LIST MOELINK_TEST_LABELS)
+      message(FATAL_ERROR "test label '${label}' is unknown; known: ${MOELINK_TEST_LABELS} (cmake/MoelinkTest.cmake)")
+    endif()
+  endforeach()
+  set(${wanted} TRUE PARENT_SCOPE)
+  if(MOELINK_SANITIZER AND NOT "${MOELINK_LABEL_OF_SANITIZER_${MOELINK_SANITIZER}}" IN_LIST ARGN)
+    set(${wanted} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
+function(moelink_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
+    message(FATAL_ERROR "moelink_test(${name}): needs SOURCES, and does not know '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS host)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  moelink_test_wanted(wanted ${arg_LABELS})
+  if(NOT wanted)
+    return()
+  endif()
+
+  add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/main.cpp")
+  target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} GTest::gtest)
+  # PRE_TEST: ctest lists the cases, the build does not run anything. Labels are a list, which PROPERTIES would flatten.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}/"
+    TEST_LIST ${name}_cases PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake")
+  file(WRITE "${labels_file}" "foreach(case IN LISTS ${name}_cases)\n"
+    "  set_tests_properties(\"\${case}\" PROPERTIES LABELS \"${arg_LABELS}\")\nendforeach()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels_file}")
+endfunction()
