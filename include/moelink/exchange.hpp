@@ -1,9 +1,8 @@
 // Dispatch and combine: tokens to the experts and back.
 #pragma once
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,8 +15,8 @@
 
 namespace moelink {
 
-/// How many rows the expert side can hold: a number, or the worst case (every (token, k) entry of every rank lands
-/// here; plus alignment padding).
+/// How many rows the packed layout can hold: a number (a multiple of max_alignment; 0: packed is not used), or the
+/// worst case: every (token, k) entry of every rank lands here, and each expert that has rows is padded.
 class Capacity {
  public:
   static const Capacity worst_case;
@@ -50,59 +49,66 @@ struct CombineTypes {
 /// Fixed at construction: the shapes, the maxima, and every variant that will be used (each is compiled then; nothing
 /// compiles later).
 struct ExchangeConfig {
-  std::int64_t num_experts = 0;  ///< 1 .. 16384
+  std::int64_t num_experts = 0;  ///< 1 .. 16384, over all ranks
   int top_k = 0;                 ///< 1 .. 32
-  std::int64_t hidden = 0;       ///< elements per row; hidden * element size must be a multiple of 16 for each type used
-  std::int64_t max_tokens = 0;   ///< most tokens one rank passes to one dispatch
+  std::int64_t hidden = 0;      ///< elements per row; hidden * element size must be a multiple of 16 for each type used
+  std::int64_t max_tokens = 0;  ///< most tokens one rank passes to one dispatch
   Capacity max_rows = Capacity::worst_case;  ///< packed layout: rows over all local experts, padding included
-  std::int64_t max_rows_per_expert = 0;      ///< batched layout: the capacity; 0: not used (batched dispatch refused)
-  int max_alignment = 1;                     ///< largest `alignment` a dispatch may ask for (power of two)
+  std::int64_t max_rows_per_expert = 0;      ///< batched layout: the capacity; 0: batched is not used
+  int max_alignment = 1;                     ///< largest `alignment` a dispatch may ask for, a power of two
   std::vector<Payload> payloads = {Payload{}};
   std::vector<CombineTypes> combine_types = {CombineTypes{}};
-  bool weights_on_input = false;  ///< whether WeightMode::on_input will be used (one more kernel per typed payload)
-  bool own_rows = true;           ///< whether the library allocates the rows buffer; if not, each dispatch brings one
-  bool own_expert_output = false; ///< whether expert_output_buffer() exists
+  bool weights_on_input = false;   ///< WeightMode::on_input will be used (one more kernel per typed payload)
+  bool own_rows = true;            ///< the library allocates the rows buffer; if not, each dispatch brings one
+  bool own_expert_output = false;  ///< expert_output_buffer() exists
 };
 
-/// One dispatch. All pointers are memory of the Exchange's device; they must stay valid and unchanged until the stream
-/// has passed dispatch. Ids, weights and the token count are copied (a snapshot) and not read by combine.
+/// One dispatch. All pointers are memory of the Exchange's device. Rows move in units of 16 bytes: `tokens` and `rows`
+/// start at a multiple of 16 bytes and have strides that are one; scales likewise in units of the largest power of two,
+/// at most 16, that divides scale_bytes. Inputs must stay valid and unchanged until the stream has passed dispatch;
+/// ids, weights and the token count are copied (a snapshot), combine does not read them again.
 struct DispatchArgs {
-  MatrixView tokens;          ///< [num_tokens, hidden] or, opaque, [num_tokens, row_bytes] of `bytes`
-  MatrixView scales = {};     ///< [num_tokens, scale_bytes] of `bytes`, when the payload has scales
-  ExpertIdsView expert_ids;   ///< [num_tokens, top_k]; -1 skips; outside [-1, num_experts) is dropped and counted
-  const float* weights = nullptr;               ///< [num_tokens, top_k]; may be null with WeightMode::none
-  const std::int32_t* num_tokens = nullptr;     ///< optional device-side count, at most tokens.rows (clamped, counted)
+  MatrixView tokens;               ///< [num_tokens, hidden] or, opaque, [num_tokens, row_bytes] of `bytes`
+  MatrixView scales = {};          ///< [num_tokens, scale_bytes] of `bytes`, when the payload has scales
+  ExpertIdsView expert_ids;        ///< [num_tokens, top_k]; -1 skips; outside [-1, num_experts) is dropped and counted
+  const float* weights = nullptr;  ///< [num_tokens, top_k]; may be null with WeightMode::none
+  const std::int32_t* num_tokens = nullptr;  ///< optional device-side count, at most tokens.rows (clamped, counted)
   Layout layout = Layout::packed;
-  int alignment = 1;                            ///< packed: each expert's first row is a multiple of this
+  int alignment = 1;  ///< packed: each expert's first row is a multiple of this power of two
   WeightMode weight_mode = WeightMode::on_combine;
-  MutableMatrixView rows = {};                  ///< optional: the caller's rows buffer instead of the library's
-  bool zero_pads = false;                       ///< zero pad rows (else their contents are undefined)
-  bool reuse_routing = false;  ///< move other tokens by the routing of the last dispatch; ids, weights, layout and
-                               ///< alignment are then ignored
+  MutableMatrixView rows = {};  ///< optional: the caller's rows buffer instead of the library's. It bounds this call's
+                                ///< capacity: its rows (packed), its rows / num_local_experts (batched)
+  bool zero_pads = false;       ///< zero pad rows (else their contents are undefined)
+  bool reuse_routing = false;   ///< move these tokens (as many) by the routing of the last dispatch, into the same row
+                                ///< positions. Ids, weights, num_tokens, layout, alignment and weight_mode are the last
+                                ///< dispatch's; the fields here are ignored
+  int max_sms = 0;              ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
 };
 
 /// The expert side of one dispatch: views of device memory owned by the Exchange (or the caller's rows buffer), valid
 /// until the next dispatch on it. Row order inside an expert is (source rank, token, k), always.
 struct ExpertBatch {
-  MutableMatrixView rows;       ///< packed: [max_rows, hidden]; batched: [num_local_experts * capacity, hidden]
-  MutableMatrixView scales;     ///< same rows, scale_bytes columns; data null without scales
-  const std::int64_t* offsets = nullptr;        ///< [num_local_experts + 1] first row of each expert
+  MutableMatrixView rows;    ///< packed: [capacity, columns]; batched: [num_local_experts * capacity, columns]
+  MutableMatrixView scales;  ///< same rows, scale_bytes columns; data null without scales
+  const std::int64_t* offsets = nullptr;  ///< [num_local_experts + 1] first row of each expert. Packed: offsets[e + 1]
+                                          ///< = offsets[e] + counts[e] rounded up to the alignment
   const std::int32_t* counts = nullptr;         ///< [num_local_experts] rows of each expert that were kept
   const std::int32_t* expert_of_row = nullptr;  ///< per row, the local expert; -1 on pads. Defined below offsets[last]
                                                 ///< (packed) or for every row (batched)
-  const float* weight_of_row = nullptr;         ///< per row, the routing weight (1 with WeightMode::none); undefined on pads
-  const std::int64_t* source_of_row = nullptr;  ///< per row, (rank * max_tokens + token) * top_k + k; undefined on pads
+  const float* weight_of_row = nullptr;  ///< per row, the routing weight (1 with WeightMode::none); pads: undefined
+  const std::int64_t* source_of_row = nullptr;  ///< per row, (rank * max_tokens + token) * top_k + k; pads: undefined
   std::int64_t num_local_experts = 0;
-  std::int64_t capacity = 0;    ///< batched: rows per expert; packed: rows in all
+  std::int64_t capacity = 0;  ///< packed: rows in all; batched: rows per expert
   Layout layout = Layout::packed;
 };
 
 /// One combine: output[t] = (accumulate ? output[t] : 0) + sum over k of weight[t,k] * expert_output[row of (t,k)], in
 /// fp32, k ascending, product and sum each rounded, then rounded once to the output type. Dropped entries add nothing.
 struct CombineArgs {
-  MatrixView expert_output;     ///< same row positions as ExpertBatch::rows; `hidden` columns
-  MutableMatrixView output;     ///< [num_tokens, hidden]
-  bool accumulate = false;      ///< add to what `output` holds (shared experts)
+  MatrixView expert_output;  ///< same row positions (and at least as many rows) as ExpertBatch::rows; `hidden` columns
+  MutableMatrixView output;  ///< [num_tokens, hidden]; with a device-side count, rows past it are left alone
+  bool accumulate = false;   ///< add to what `output` holds (shared experts)
+  int max_sms = 0;           ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
 };
 
 /// Data errors seen on the device since construction (or the last clear). All zero means none.
@@ -117,10 +123,10 @@ struct DataErrors {
 
 /// One buffer of an Exchange.
 struct MemoryItem {
-  std::string name;      ///< "rows"
-  std::string formula;   ///< "max_rows * hidden * 2 B"
+  std::string name;     ///< "rows"
+  std::string formula;  ///< "max_rows * hidden * 2 B"
   std::int64_t bytes = 0;
-  std::string where;     ///< "device", "pinned host", "shared"
+  std::string where;  ///< "device", "pinned host", "shared"
 };
 
 /// Every buffer of an Exchange, before anything is allocated.
@@ -130,12 +136,33 @@ struct MemoryReport {
   [[nodiscard]] MOELINK_EXPORT std::string to_string() const;
 };
 
+/// Device memory that several Exchanges take turns in, so that, say, prefill and decode do not pay twice. Exchanges
+/// that share one are never in flight together: a dispatch between another's dispatch and combine is out_of_order. The
+/// ExpertBatch of one is valid until the next dispatch of any of them. Cheap to copy (shared state).
+class MOELINK_EXPORT Workspace {
+ public:
+  /// Large enough for each of `configs` (the largest decides).
+  Workspace(const Communicator& communicator, const std::vector<ExchangeConfig>& configs);
+
+  [[nodiscard]] Device device() const noexcept;
+  [[nodiscard]] std::int64_t size_bytes() const noexcept;
+
+  class State;  // src/exchange
+  [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
 /// Moves tokens to experts and back. Construction is collective, compiles every kernel the configuration can need and
 /// allocates; after it, no call allocates, compiles, synchronises or logs. Every call can be captured in a CUDA graph
 /// and replayed. Calls alternate: dispatch, combine, dispatch, ... on streams the caller orders. One thread at a time.
+/// A call that throws has enqueued nothing and changed nothing.
 class MOELINK_EXPORT Exchange {
  public:
   Exchange(const Communicator& communicator, const ExchangeConfig& config);
+  /// In a workspace shared with other Exchanges; throws ErrorCode::capacity if it is too small for `config`.
+  Exchange(const Communicator& communicator, const ExchangeConfig& config, const Workspace& workspace);
   ~Exchange();
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
@@ -144,13 +171,14 @@ class MOELINK_EXPORT Exchange {
   [[nodiscard]] static MemoryReport memory(const Communicator& communicator, const ExchangeConfig& config);
   [[nodiscard]] const MemoryReport& memory() const noexcept;
 
-  /// Enqueues a dispatch. Throws invalid_argument or out_of_order before anything is enqueued.
+  /// Enqueues a dispatch. Throws invalid_argument, unsupported or out_of_order.
   ExpertBatch dispatch(const DispatchArgs& args, StreamView stream);
 
   /// Enqueues the combine that answers the last dispatch.
   void combine(const CombineArgs& args, StreamView stream);
 
-  /// Device memory the shape of ExpertBatch::rows for expert outputs (config.own_expert_output).
+  /// Device memory in the shape of ExpertBatch::rows for expert outputs (config.own_expert_output); enough rows for
+  /// either layout. `type` must be a declared CombineTypes::expert_output.
   [[nodiscard]] MutableMatrixView expert_output_buffer(DataType type) const;
 
   /// Enqueues a copy of the counts to pinned host memory: [num_local_experts], valid once the stream has passed it.
@@ -162,8 +190,9 @@ class MOELINK_EXPORT Exchange {
   /// The same without throwing, and without clearing.
   [[nodiscard]] DataErrors data_errors() const noexcept;
 
-  /// The plan a dispatch of `num_tokens` would follow, for people and tests ("local_decode grid=7x128 ...").
-  [[nodiscard]] std::string describe_plan(std::int64_t num_tokens) const;
+  /// The plan that a dispatch of `num_tokens` of payloads[payload] and its combine would follow, for people ("dispatch
+  /// decode 7x128 ...").
+  [[nodiscard]] std::string describe_plan(std::int64_t num_tokens, std::size_t payload = 0) const;
 
   [[nodiscard]] const ExchangeConfig& config() const noexcept;
 

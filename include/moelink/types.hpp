@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace moelink {
 
@@ -77,24 +78,9 @@ enum class WeightMode : std::uint8_t { on_combine, on_input, none };
 
 /// A row-major matrix in the memory of one device. A view: it never owns, and the memory must outlive the stream work
 /// that uses it. `row_stride_bytes` 0 means dense (columns * element size).
-struct MatrixView {
-  const void* data = nullptr;
-  DataType type = DataType::bfloat16;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t row_stride_bytes = 0;
-
-  [[nodiscard]] constexpr std::int64_t row_bytes() const noexcept {
-    return columns * static_cast<std::int64_t>(size_of(type));
-  }
-  [[nodiscard]] constexpr std::int64_t stride_bytes() const noexcept {
-    return row_stride_bytes != 0 ? row_stride_bytes : row_bytes();
-  }
-};
-
-/// As MatrixView, writable.
-struct MutableMatrixView {
-  void* data = nullptr;
+template <class Data>
+struct BasicMatrixView {
+  Data* data = nullptr;
   DataType type = DataType::bfloat16;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -107,8 +93,13 @@ struct MutableMatrixView {
     return row_stride_bytes != 0 ? row_stride_bytes : row_bytes();
   }
   // NOLINTNEXTLINE(google-explicit-constructor): a writable view is a readable view.
-  constexpr operator MatrixView() const noexcept { return {data, type, rows, columns, row_stride_bytes}; }
+  constexpr operator BasicMatrixView<const Data>() const noexcept requires(!std::is_const_v<Data>) {
+    return {data, type, rows, columns, row_stride_bytes};
+  }
 };
+
+using MatrixView = BasicMatrixView<const void>;   ///< to read
+using MutableMatrixView = BasicMatrixView<void>;  ///< to write
 
 /// Expert ids, dense [num_tokens, top_k], int32 or int64. -1 means "no expert".
 struct ExpertIdsView {
