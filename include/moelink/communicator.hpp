@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "moelink/device.hpp"
 #include "moelink/export.hpp"
@@ -18,7 +19,7 @@ class MOELINK_EXPORT Communicator {
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] Device device() const noexcept;
 
-  class State;  // src/comm
+  struct State;  // src/comm
   [[nodiscard]] State& state() const noexcept { return *state_; }
 
  private:
