@@ -1,0 +1,103 @@
+#include "base/environment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "moelink/environment.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink {
+namespace {
+
+struct Variable {
+  std::string_view name;
+  std::string_view help;
+  void (*set)(Environment& environment, const Variable& variable, const std::string& value);
+};
+
+bool parse_switch(const Variable& variable, const std::string& value) {
+  if (value == "1" || value == "0") {
+    return value == "1";
+  }
+  throw Error(ErrorCode::invalid_argument,
+              std::string(variable.name) + "=" + value + " is not a switch; set it to 0 or 1, or unset it");
+}
+
+int parse_count(const Variable& variable, const std::string& value) {
+  constexpr int kMax = 4096;
+  int count = -1;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, count);
+  if (error != std::errc() || stop != end || count < 0 || count > kMax) {
+    throw Error(ErrorCode::invalid_argument, std::string(variable.name) + "=" + value + " is not a number from 0 to " +
+                                                 std::to_string(kMax) + "; correct it or unset it");
+  }
+  return count;
+}
+
+constexpr std::array kVariables = {
+    Variable{"MOELINK_CACHE", "0: neither read nor write the cache of compiled kernels (default 1)",
+             [](Environment& e, const Variable& v, const std::string& value) { e.cache = parse_switch(v, value); }},
+    Variable{"MOELINK_CACHE_DIR",
+             "directory of compiled kernels (default $XDG_CACHE_HOME/moelink, else ~/.cache/moelink)",
+             [](Environment& e, const Variable&, const std::string& value) { e.cache_directory = value; }},
+    Variable{"MOELINK_NVRTC", "path of the NVRTC library (default: the newest libnvrtc.so that the loader finds)",
+             [](Environment& e, const Variable&, const std::string& value) { e.nvrtc_library = value; }},
+    Variable{
+        "MOELINK_COMPILE_THREADS", "kernels compiled at once (default 0: as many as cores)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.compile_threads = parse_count(v, value); }},
+    Variable{
+        "MOELINK_HOST_THREADS", "threads that run the blocks of a host stream (default 0: as many as cores)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.host_threads = parse_count(v, value); }},
+    Variable{"MOELINK_WARNINGS", "0: print no warnings to stderr (default 1)",
+             [](Environment& e, const Variable& v, const std::string& value) { e.warnings = parse_switch(v, value); }},
+};
+
+std::string default_cache_directory(const Environment::Lookup& lookup) {
+  // The XDG specification: a relative path is to be ignored.
+  if (const auto xdg = lookup("XDG_CACHE_HOME"); xdg && xdg->starts_with('/')) {
+    return *xdg + "/moelink";
+  }
+  const auto home = lookup("HOME");
+  return home && home->starts_with('/') ? *home + "/.cache/moelink" : std::string();
+}
+
+}  // namespace
+
+Environment Environment::read(const Lookup& lookup) {
+  Environment environment;
+  environment.cache_directory = default_cache_directory(lookup);
+  for (const Variable& variable : kVariables) {
+    // An empty value means unset: `MOELINK_CACHE= program` is how a shell undoes an export for one command.
+    if (const auto value = lookup(variable.name.data()); value && !value->empty()) {
+      variable.set(environment, variable, *value);
+    }
+  }
+  return environment;
+}
+
+const Environment& Environment::get() {
+  static const Environment environment = read([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+  });
+  return environment;
+}
+
+std::string describe_environment() {
+  std::size_t width = 0;
+  for (const Variable& variable : kVariables) {
+    width = std::max(width, variable.name.size());
+  }
+  std::string text;
+  for (const Variable& variable : kVariables) {
+    text.append("  ").append(variable.name).append(width - variable.name.size() + 2, ' ').append(variable.help);
+    text.push_back('\n');
+  }
+  return text;
+}
+
+}  // namespace moelink

@@ -1,0 +1,28 @@
+// Every environment variable the library reads: once, here, into one struct. A new variable is a member here and a line
+// in the table of environment.cpp, which is also what --help prints.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace moelink {
+
+struct Environment {
+  bool cache = true;            ///< MOELINK_CACHE: read and write compiled kernels on disk
+  std::string cache_directory;  ///< MOELINK_CACHE_DIR, else $XDG_CACHE_HOME/moelink, else ~/.cache/moelink; empty: none
+  std::string nvrtc_library;    ///< MOELINK_NVRTC: path of the NVRTC library; empty: search
+  int compile_threads = 0;      ///< MOELINK_COMPILE_THREADS: kernels compiled at once; 0: number of cores
+  int host_threads = 0;         ///< MOELINK_HOST_THREADS: block threads of a host stream; 0: number of cores
+  bool warnings = true;         ///< MOELINK_WARNINGS: print warnings to stderr
+
+  /// The variables of this process, read at the first call and never again. Throws invalid_argument, naming variable
+  /// and value, if one cannot be understood.
+  [[nodiscard]] static const Environment& get();
+
+  /// Reads from `lookup` (name -> value or nothing) instead of the process: for tests.
+  using Lookup = std::function<std::optional<std::string>(const char* name)>;
+  [[nodiscard]] static Environment read(const Lookup& lookup);
+};
+
+}  // namespace moelink
