@@ -8,8 +8,9 @@
 
 namespace moelink {
 
-/// Device words of one Exchange that report data errors and order. Counters only grow. `host` is pinned host memory the
-/// device can write (or plain memory on the host backend); kernels touch it only when there is something to report.
+/// Words of one Exchange that report data errors and order: pinned host memory that the device can write (plain memory
+/// on the host backend). Counters only grow; kernels touch them only when there is something to report, and gather what
+/// they report (at most one addition per warp).
 struct ExchangeStatus {
   u64 ids_out_of_range;
   u64 rows_over_capacity;
@@ -22,11 +23,11 @@ enum class RowLayout : i32 { packed, batched };
 
 /// Specialises the dispatch kernels: only what changes code.
 struct LocalDispatchSpec {
-  i64 row_bytes = 0;      ///< bytes moved per row, a multiple of 16
-  i32 scale_bytes = 0;    ///< bytes per token that travel with the row
+  i64 row_bytes = 0;    ///< bytes moved per row, a multiple of 16
+  i32 scale_bytes = 0;  ///< bytes per token that travel with the row
   i32 num_experts = 0;
   i32 top_k = 0;
-  i32 threads = 0;        ///< block size
+  i32 threads = 0;                   ///< block size, a multiple of 32
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight on the way in
 
   constexpr auto fields(auto&& visit) const {
@@ -34,45 +35,49 @@ struct LocalDispatchSpec {
   }
 };
 
-/// Arguments of the dispatch kernels (decode, prefill, and move-only for reused routing).
+/// Arguments of the dispatch kernels: LocalDecode, LocalPrefill, and LocalMove (reused routing).
 struct LocalDispatchArgs {
-  // From the caller.
-  const void* tokens;              ///< [num_tokens, row_bytes]
+  // From the caller. LocalMove reads tokens, scales and num_tokens only.
+  const void* tokens;  ///< [num_tokens, row_bytes]
   i64 token_stride_bytes;
-  const void* scales;              ///< [num_tokens, scale_bytes] or null
+  const void* scales;  ///< [num_tokens, scale_bytes] or null
   i64 scale_stride_bytes;
-  const void* expert_ids;          ///< [num_tokens, top_k] dense
-  i32 id_bytes;                    ///< 4 or 8
-  const float* weights;            ///< [num_tokens, top_k] dense, or null (1)
-  const i32* device_num_tokens;    ///< device-side count or null
-  i32 num_tokens;                  ///< the count, or its upper bound
-  // Where rows go.
+  const void* expert_ids;        ///< [num_tokens, top_k] dense
+  i32 id_bytes;                  ///< 4 or 8
+  const float* weights;          ///< [num_tokens, top_k] dense, or null (1)
+  const i32* device_num_tokens;  ///< device-side count or null
+  i32 num_tokens;                ///< the count, or its upper bound
+  i32 parts;                     ///< decode and move: blocks that share one row (local_plan.hpp)
+  // Where rows go. Rows are numbered by 32 bits: rows in all and num_tokens * top_k are less than 2^31.
   RowLayout layout;
-  i32 alignment;                   ///< packed: power of two
+  i32 alignment;  ///< packed: power of two
   i32 zero_pads;
-  i64 max_rows;                    ///< packed: rows in all; batched: rows per expert
+  i64 max_rows;  ///< packed: rows in all; batched: rows per expert (offsets are multiples of it)
   void* rows;
   i64 row_stride_bytes;
-  void* row_scales;                ///< [rows, scale_bytes] dense, or null
-  i64* offsets;                    ///< [num_experts + 1]
-  i32* counts;                     ///< [num_experts]
+  void* row_scales;  ///< [rows, scale_bytes] dense, or null
+  i64* offsets;      ///< [num_experts + 1]
+  i32* counts;       ///< [num_experts]
   i32* expert_of_row;
   float* weight_of_row;
   i64* source_of_row;
-  // Private snapshot that combine reads.
-  i32* row_of_entry;               ///< [max_tokens * top_k]: row, or -1 if skipped or dropped
-  float* weight_of_entry;          ///< [max_tokens * top_k]
+  // Private snapshot that combine and move read: -1 everywhere and 0 tokens at construction.
+  i32* row_of_entry;       ///< [max_tokens * top_k]: row, or -1 if skipped or dropped
+  float* weight_of_entry;  ///< [max_tokens * top_k]
   i32* num_tokens_snapshot;
   // Workspace.
-  u64* grid_barrier;               ///< one GridBarrierWord, zero at construction
-  void* block_counts;              ///< prefill: per block and expert counts (see the kernel)
-  u64* phase;                      ///< device word: calls completed, dispatch makes it odd, combine even
+  u64* grid_barrier;  ///< prefill: one grid barrier, zero at construction
+  u32* block_counts;  ///< prefill: prefill_workspace_words(num_experts, largest grid) words, no contents
+  u64* phase;         ///< device word: calls completed, dispatch makes it odd, combine even
   ExchangeStatus* status;
 };
 
+/// Words of LocalDispatchArgs::block_counts: a row of counts per block, and one of totals.
+constexpr i64 prefill_workspace_words(i64 num_experts, i64 grid) { return (grid + 1) * round_up(num_experts, 4L); }
+
 /// Specialises combine.
 struct LocalCombineSpec {
-  i64 hidden = 0;          ///< elements per row
+  i64 hidden = 0;  ///< elements per row
   i32 top_k = 0;
   i32 threads = 0;
   Element input = Element::bfloat16;
@@ -83,13 +88,15 @@ struct LocalCombineSpec {
 
 /// Arguments of combine.
 struct LocalCombineArgs {
-  const void* expert_output;       ///< rows at the positions dispatch gave out
+  const void* expert_output;  ///< rows at the positions dispatch gave out
   i64 expert_output_stride_bytes;
-  void* output;                    ///< [num_tokens, hidden]
+  i64 expert_output_rows;  ///< rows that may be read; entries whose row is past it add nothing
+  void* output;            ///< [num_tokens, hidden]
   i64 output_stride_bytes;
-  i32 accumulate;                  ///< start from what output holds
-  i32 weighted;                    ///< multiply by weight_of_entry
-  i32 num_tokens;                  ///< upper bound (the call's tokens.rows)
+  i32 accumulate;  ///< start from what output holds
+  i32 weighted;    ///< multiply by weight_of_entry
+  i32 num_tokens;  ///< upper bound; rows of output past the snapshot's count are left alone
+  i32 parts;       ///< blocks that share one row (local_plan.hpp)
   const i32* num_tokens_snapshot;
   const i32* row_of_entry;
   const float* weight_of_entry;
