@@ -45,6 +45,7 @@ function(moelink_test name)
   endif()
 
   add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/main.cpp")
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} GTest::gtest)
   # PRE_TEST: ctest lists the cases, the build does not run anything. Labels are a list, which PROPERTIES would flatten.
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}/"

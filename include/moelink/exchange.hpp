@@ -68,9 +68,9 @@ struct ExchangeConfig {
 /// at most 16, that divides scale_bytes. Inputs must stay valid and unchanged until the stream has passed dispatch;
 /// ids, weights and the token count are copied (a snapshot), combine does not read them again.
 struct DispatchArgs {
-  MatrixView tokens;               ///< [num_tokens, hidden] or, opaque, [num_tokens, row_bytes] of `bytes`
+  MatrixView tokens = {};          ///< [num_tokens, hidden] or, opaque, [num_tokens, row_bytes] of `bytes`
   MatrixView scales = {};          ///< [num_tokens, scale_bytes] of `bytes`, when the payload has scales
-  ExpertIdsView expert_ids;        ///< [num_tokens, top_k]; -1 skips; outside [-1, num_experts) is dropped and counted
+  ExpertIdsView expert_ids = {};   ///< [num_tokens, top_k]; -1 skips; outside [-1, num_experts) is dropped and counted
   const float* weights = nullptr;  ///< [num_tokens, top_k]; may be null with WeightMode::none
   const std::int32_t* num_tokens = nullptr;  ///< optional device-side count, at most tokens.rows (clamped, counted)
   Layout layout = Layout::packed;
@@ -92,7 +92,7 @@ struct ExpertBatch {
   MutableMatrixView scales;  ///< same rows, scale_bytes columns; data null without scales
   const std::int64_t* offsets = nullptr;  ///< [num_local_experts + 1] first row of each expert. Packed: offsets[e + 1]
                                           ///< = offsets[e] + counts[e] rounded up to the alignment
-  const std::int32_t* counts = nullptr;         ///< [num_local_experts] rows of each expert that were kept
+  const std::int32_t* counts = nullptr;   ///< [num_local_experts] rows of each expert that were kept
   const std::int32_t* expert_of_row = nullptr;  ///< per row, the local expert; -1 on pads. Defined below offsets[last]
                                                 ///< (packed) or for every row (batched)
   const float* weight_of_row = nullptr;  ///< per row, the routing weight (1 with WeightMode::none); pads: undefined
@@ -105,10 +105,11 @@ struct ExpertBatch {
 /// One combine: output[t] = (accumulate ? output[t] : 0) + sum over k of weight[t,k] * expert_output[row of (t,k)], in
 /// fp32, k ascending, product and sum each rounded, then rounded once to the output type. Dropped entries add nothing.
 struct CombineArgs {
-  MatrixView expert_output;  ///< same row positions (and at least as many rows) as ExpertBatch::rows; `hidden` columns
-  MutableMatrixView output;  ///< [num_tokens, hidden]; with a device-side count, rows past it are left alone
-  bool accumulate = false;   ///< add to what `output` holds (shared experts)
-  int max_sms = 0;           ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
+  MatrixView expert_output =
+      {};  ///< same row positions (and at least as many rows) as ExpertBatch::rows; `hidden` columns
+  MutableMatrixView output = {};  ///< [num_tokens, hidden]; with a device-side count, rows past it are left alone
+  bool accumulate = false;        ///< add to what `output` holds (shared experts)
+  int max_sms = 0;                ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
 };
 
 /// Data errors seen on the device since construction (or the last clear). All zero means none.
