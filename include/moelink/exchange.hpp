@@ -105,8 +105,8 @@ struct ExpertBatch {
 /// One combine: output[t] = (accumulate ? output[t] : 0) + sum over k of weight[t,k] * expert_output[row of (t,k)], in
 /// fp32, k ascending, product and sum each rounded, then rounded once to the output type. Dropped entries add nothing.
 struct CombineArgs {
-  MatrixView expert_output =
-      {};  ///< same row positions (and at least as many rows) as ExpertBatch::rows; `hidden` columns
+  /// `hidden` columns, at the row positions of ExpertBatch::rows. It may end early: what lies past it adds nothing.
+  MatrixView expert_output = {};
   MutableMatrixView output = {};  ///< [num_tokens, hidden]; with a device-side count, rows past it are left alone
   bool accumulate = false;        ///< add to what `output` holds (shared experts)
   int max_sms = 0;                ///< most SMs (host: threads) this call may occupy; 0: as many as are useful

@@ -1,0 +1,177 @@
+#include "exchange/shape.hpp"
+
+#include <bit>
+#include <limits>
+
+#include "base/text.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink {
+namespace {
+
+/// Rows and entries are numbered by 32-bit integers; bytes by 64-bit ones.
+constexpr i64 kMaxCount = std::numeric_limits<i32>::max();
+constexpr int kLargestAlignment = 65536;
+
+[[noreturn]] void refuse(const std::string& sentence,
+                         const std::source_location& where = std::source_location::current()) {
+  throw Error(ErrorCode::invalid_argument, sentence, where);
+}
+
+void check_range(const char* name, i64 value, i64 least, i64 most, const char* remedy) {
+  if (value < least || value > most) {
+    refuse(text("ExchangeConfig::", name, " is ", value, "; expected ", least, " .. ", most, ": ", remedy));
+  }
+}
+
+bool is_known(DataType type) { return size_of(type) != 0; }
+
+void check_row_bytes(const std::string& what, i64 row_bytes, i64 hidden, i64 element_bytes) {
+  if (row_bytes % kRowUnitBytes != 0) {
+    const i64 padded = round_up(row_bytes, kRowUnitBytes) / element_bytes;
+    refuse(text("ExchangeConfig::hidden is ", hidden, ": ", what, " are ", row_bytes,
+                " bytes, expected a multiple of 16; pad hidden to ", padded));
+  }
+  if (row_bytes > kMaxCount) {
+    refuse(text("ExchangeConfig::hidden is ", hidden, ": ", what, " are ", row_bytes,
+                " bytes, expected fewer than 2^31; split the rows"));
+  }
+}
+
+void check_payload(std::size_t index, const Payload& payload, i64 hidden) {
+  const std::string name = text("ExchangeConfig::payloads[", index, "]");
+  if (!is_known(payload.type)) {
+    refuse(text(name, ".type is ", static_cast<int>(payload.type), ", which is no DataType"));
+  }
+  if (payload.scale_bytes < 0 || payload.scale_bytes > kMaxCount) {
+    refuse(text(name, ".scale_bytes is ", payload.scale_bytes, "; expected 0 (none) .. 2^31 - 1"));
+  }
+  if (payload.type != DataType::bytes) {
+    if (payload.row_bytes != 0) {
+      refuse(text(name, ".row_bytes is ", payload.row_bytes, " for ", name_of(payload.type),
+                  " rows, whose bytes follow from hidden; leave it 0, or use DataType::bytes"));
+    }
+    check_row_bytes(text("rows of ", name_of(payload.type)), row_bytes_of(payload, hidden), hidden,
+                    static_cast<i64>(size_of(payload.type)));
+  } else if (payload.row_bytes <= 0 || payload.row_bytes % kRowUnitBytes != 0 || payload.row_bytes > kMaxCount) {
+    refuse(text(name, ".row_bytes is ", payload.row_bytes,
+                "; expected the bytes of one opaque row, a multiple of 16 below 2^31; pad the row"));
+  }
+}
+
+void check_combine_types(std::size_t index, const CombineTypes& types, i64 hidden) {
+  for (const DataType type : {types.expert_output, types.output}) {
+    if (!is_known(type) || type == DataType::bytes) {
+      refuse(text("ExchangeConfig::combine_types[", index, "] has the type ",
+                  is_known(type) ? name_of(type) : std::string_view("?"),
+                  "; combine computes on bf16, fp16 or fp32 only"));
+    }
+    const i64 element_bytes = static_cast<i64>(size_of(type));
+    check_row_bytes(text("rows of ", name_of(type), " in combine"), hidden * element_bytes, hidden, element_bytes);
+  }
+}
+
+void check_alignment(int alignment) {
+  if (alignment < 1 || alignment > kLargestAlignment || !std::has_single_bit(static_cast<unsigned>(alignment))) {
+    refuse(text("ExchangeConfig::max_alignment is ", alignment, "; expected a power of two, 1 .. ", kLargestAlignment));
+  }
+}
+
+/// Every entry lands here, and each expert that has rows is padded by at most alignment - 1.
+i64 worst_case_rows(i64 max_entries, i64 num_local_experts, i64 alignment) {
+  return round_up(max_entries + min_of(num_local_experts, max_entries) * (alignment - 1), alignment);
+}
+
+i64 packed_rows(const ExchangeConfig& config, i64 max_entries, i64 num_local_experts) {
+  if (config.max_rows.is_worst_case()) {
+    const i64 rows = worst_case_rows(max_entries, num_local_experts, config.max_alignment);
+    if (rows > kMaxCount) {
+      refuse(text("ExchangeConfig::max_rows is worst_case, which is ", rows,
+                  " rows here; rows are numbered below 2^31: give the number of rows to hold"));
+    }
+    return rows;
+  }
+  check_range("max_rows", config.max_rows.rows(), 0, kMaxCount, "the rows that the packed layout can hold");
+  if (config.max_rows.rows() % config.max_alignment != 0) {
+    refuse(text("ExchangeConfig::max_rows is ", config.max_rows.rows(), ", which is not a multiple of max_alignment ",
+                config.max_alignment, "; use ", round_up<i64>(config.max_rows.rows(), config.max_alignment)));
+  }
+  return config.max_rows.rows();
+}
+
+i64 batched_rows(const ExchangeConfig& config, i64 num_local_experts) {
+  check_range("max_rows_per_expert", config.max_rows_per_expert, 0, kMaxCount, "the capacity of one expert");
+  const i64 rows = config.max_rows_per_expert * num_local_experts;
+  if (rows > kMaxCount) {
+    refuse(text("ExchangeConfig::max_rows_per_expert is ", config.max_rows_per_expert, ", in all ", rows, " rows for ",
+                num_local_experts, " experts; rows are numbered below 2^31: lower it to at most ",
+                kMaxCount / num_local_experts));
+  }
+  return rows;
+}
+
+}  // namespace
+
+ExchangeShape check_config(const ExchangeConfig& config, const Communicator& communicator) {
+  if (communicator.size() != 1) {
+    throw Error(ErrorCode::unsupported, text("the communicator has ", communicator.size(),
+                                             " ranks; this version exchanges within one: use Communicator::single()"));
+  }
+  check_range("num_experts", config.num_experts, 1, kMaxExperts, "the experts of all ranks");
+  check_range("top_k", config.top_k, 1, kMaxTopK, "the experts of one token");
+  check_range("hidden", config.hidden, 1, kMaxCount, "the elements of one row");
+  check_range("max_tokens", config.max_tokens, 1, kMaxCount, "the most tokens of one dispatch");
+  const i64 max_entries = config.max_tokens * config.top_k;
+  if (max_entries > kMaxCount) {
+    refuse(text("ExchangeConfig::max_tokens is ", config.max_tokens, ", with top_k ", config.top_k, " that is ",
+                max_entries, " entries; entries are numbered below 2^31: lower max_tokens to at most ",
+                kMaxCount / config.top_k, " and dispatch in parts"));
+  }
+  check_alignment(config.max_alignment);
+  if (config.payloads.empty()) refuse("ExchangeConfig::payloads is empty; declare what dispatch will carry");
+  if (config.combine_types.empty()) refuse("ExchangeConfig::combine_types is empty; every dispatch is combined");
+
+  ExchangeShape shape{.num_experts = config.num_experts,
+                      .num_local_experts = config.num_experts,
+                      .top_k = config.top_k,
+                      .hidden = config.hidden,
+                      .max_tokens = config.max_tokens,
+                      .max_entries = max_entries};
+  bool any_typed = false;
+  for (std::size_t i = 0; i < config.payloads.size(); ++i) {
+    const Payload& payload = config.payloads[i];
+    check_payload(i, payload, config.hidden);
+    any_typed = any_typed || payload.type != DataType::bytes;
+    shape.max_row_bytes = max_of(shape.max_row_bytes, row_bytes_of(payload, config.hidden));
+    shape.max_scale_bytes = max_of(shape.max_scale_bytes, payload.scale_bytes);
+  }
+  if (config.weights_on_input && !any_typed) {
+    refuse(
+        "ExchangeConfig::weights_on_input is set, but every payload is opaque and cannot be multiplied; clear it or "
+        "declare a typed payload");
+  }
+  for (std::size_t i = 0; i < config.combine_types.size(); ++i) {
+    const CombineTypes& types = config.combine_types[i];
+    check_combine_types(i, types, config.hidden);
+    shape.max_output_row_bytes =
+        max_of(shape.max_output_row_bytes, config.hidden * static_cast<i64>(size_of(types.expert_output)));
+  }
+  shape.max_rows = packed_rows(config, max_entries, shape.num_local_experts);
+  shape.max_rows_per_expert = config.max_rows_per_expert;
+  shape.row_capacity = max_of(shape.max_rows, batched_rows(config, shape.num_local_experts));
+  if (shape.row_capacity == 0) {
+    refuse(
+        "ExchangeConfig::max_rows and max_rows_per_expert are both 0, so that no layout can be used; set max_rows for "
+        "packed, max_rows_per_expert for batched");
+  }
+  return shape;
+}
+
+std::string describe(const Payload& payload, i64 hidden) {
+  std::string words = payload.type == DataType::bytes ? text("opaque rows of ", payload.row_bytes, " bytes")
+                                                      : text(name_of(payload.type), " rows of ", hidden, " elements");
+  if (payload.scale_bytes != 0) words += text(" with ", payload.scale_bytes, " scale bytes");
+  return words;
+}
+
+}  // namespace moelink
