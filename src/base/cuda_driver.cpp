@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 
@@ -126,6 +127,9 @@ Loaded load() {
     return loaded;
   }
   resolve_all(get, loaded.driver);
+  // Ranks that share a device must not queue behind each other's waiting kernels. The default is 8 hardware queues; the
+  // driver reads this when it initialises. A value that the user has set stays.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;
   if (const CUresult result = loaded.driver.init(0); result != CUDA_SUCCESS) {
     loaded.reason = "cuInit failed with error " + std::to_string(static_cast<int>(result));
@@ -149,8 +153,8 @@ CUcontext primary_context(int ordinal) {
   int count = 0;
   check_cuda(driver.device_get_count(&count), "cuDeviceGetCount");
   if (ordinal < 0 || ordinal >= count || ordinal >= static_cast<int>(contexts.size())) {
-    throw Error(ErrorCode::invalid_argument, "CUDA device " + std::to_string(ordinal) + " does not exist; this machine has " +
-                                                 std::to_string(count));
+    throw Error(ErrorCode::invalid_argument, "CUDA device " + std::to_string(ordinal) +
+                                                 " does not exist; this machine has " + std::to_string(count));
   }
   const std::scoped_lock lock(mutex);
   CUcontext& context = contexts[static_cast<std::size_t>(ordinal)];
@@ -196,12 +200,16 @@ void check_cuda(CUresult result, std::string_view call, const std::source_locati
 }
 
 CudaContextScope::CudaContextScope(int ordinal) {
-  check_cuda(CudaDriver::get().ctx_push_current(primary_context(ordinal)), "cuCtxPushCurrent");
+  const CudaDriver& driver = CudaDriver::get();
+  check_cuda(driver.ctx_push_current(primary_context(ordinal)), "cuCtxPushCurrent");
+  driver.thread_exchange_stream_capture_mode(&capture_mode_);
 }
 
 CudaContextScope::~CudaContextScope() {
+  const CudaDriver& driver = CudaDriver::get();
+  driver.thread_exchange_stream_capture_mode(&capture_mode_);
   CUcontext popped = nullptr;
-  CudaDriver::get().ctx_pop_current(&popped);
+  driver.ctx_pop_current(&popped);
 }
 
 }  // namespace moelink

@@ -111,14 +111,19 @@ struct CudaDriver {
 void check_cuda(CUresult result, std::string_view call,
                 const std::source_location& where = std::source_location::current());
 
-/// Makes the primary context of a device current for this thread while it lives. The context is retained once per
-/// process and device and never released: streams and modules of the caller may still use it.
+/// Makes the primary context of a device current for this thread while it lives, and this thread's capture mode
+/// relaxed: an allocation or a load of ours must not end a capture that the caller runs on some other thread. The
+/// context is retained once per process and device and never released: streams and modules of the caller may still use
+/// it.
 class CudaContextScope {
  public:
   explicit CudaContextScope(int ordinal);
   ~CudaContextScope();
   CudaContextScope(const CudaContextScope&) = delete;
   CudaContextScope& operator=(const CudaContextScope&) = delete;
+
+ private:
+  CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 }  // namespace moelink

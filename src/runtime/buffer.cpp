@@ -1,0 +1,116 @@
+#include "moelink/buffer.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "moelink/error.hpp"
+#include "runtime/cuda_backend.hpp"
+#include "runtime/host_queue.hpp"
+
+namespace moelink {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+/// From here on a copy or fill is shared among the threads of the stream: each share is worth the wake-up.
+constexpr std::size_t kParallelBytes = std::size_t{1} << 20;
+
+void* allocate_on_host(std::size_t size_bytes) {
+  // Rows are read and written at random: with pages of 4 KB that is bound by the TLB. Half a huge page is waste enough.
+  const std::size_t alignment = size_bytes >= 2 * kHugePageBytes ? kHugePageBytes : kAlignment;
+  const std::size_t rounded_bytes = (size_bytes + alignment - 1) / alignment * alignment;
+  void* memory = rounded_bytes >= size_bytes && rounded_bytes <= PTRDIFF_MAX
+                     ? std::aligned_alloc(alignment, rounded_bytes)
+                     : nullptr;
+  if (memory == nullptr) {
+    throw Error(ErrorCode::capacity, "the host has no memory for a buffer of " + std::to_string(size_bytes) + " bytes");
+  }
+  if (alignment == kHugePageBytes) {
+    madvise(memory, rounded_bytes, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses, and all is well
+  }
+  return memory;
+}
+
+/// Enqueues `part(offset, size)` over all of `size_bytes`, by one thread or by all of the stream.
+template <class Part>
+void enqueue_in_parts(HostQueue& queue, std::size_t size_bytes, Part part) {
+  if (size_bytes < kParallelBytes) {
+    queue.enqueue([size_bytes, part] { part(std::size_t{0}, size_bytes); });
+    return;
+  }
+  const auto grid = static_cast<std::size_t>(queue.num_threads());
+  const std::size_t part_bytes = ((size_bytes + grid - 1) / grid + kAlignment - 1) / kAlignment * kAlignment;
+  queue.launch_blocks(queue.num_threads(), 0, [size_bytes, part_bytes, part](const HostExec& ex) {
+    const std::size_t begin = static_cast<std::size_t>(ex.block()) * part_bytes;
+    if (begin < size_bytes) {
+      part(begin, std::min(part_bytes, size_bytes - begin));
+    }
+  });
+}
+
+}  // namespace
+
+Buffer::Buffer(Device device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {
+  if (size_bytes != 0) {
+    data_ = device.is_host() ? allocate_on_host(size_bytes) : cuda::allocate(device.ordinal(), size_bytes);
+  }
+}
+
+Buffer::~Buffer() {
+  if (data_ == nullptr) {
+    return;
+  }
+  if (device_.is_host()) {
+    std::free(data_);
+  } else {
+    cuda::release(device_.ordinal(), data_);
+  }
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : device_(other.device_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  // What this held goes to `other`'s temporary and is freed with it; self-assignment is harmless.
+  Buffer taken(std::move(other));
+  std::swap(device_, taken.device_);
+  std::swap(data_, taken.data_);
+  std::swap(size_bytes_, taken.size_bytes_);
+  return *this;
+}
+
+void copy_bytes(void* destination, const void* source, std::size_t size_bytes, StreamView stream) {
+  if (size_bytes == 0) {
+    return;
+  }
+  if (stream.device().is_cuda()) {
+    cuda::copy(destination, source, size_bytes, stream);
+    return;
+  }
+  enqueue_in_parts(*stream.host_queue(), size_bytes, [destination, source](std::size_t offset, std::size_t bytes) {
+    std::memcpy(static_cast<std::byte*>(destination) + offset, static_cast<const std::byte*>(source) + offset, bytes);
+  });
+}
+
+void fill_bytes(void* destination, unsigned char value, std::size_t size_bytes, StreamView stream) {
+  if (size_bytes == 0) {
+    return;
+  }
+  if (stream.device().is_cuda()) {
+    cuda::fill(destination, value, size_bytes, stream);
+    return;
+  }
+  enqueue_in_parts(*stream.host_queue(), size_bytes, [destination, value](std::size_t offset, std::size_t bytes) {
+    std::memset(static_cast<std::byte*>(destination) + offset, value, bytes);
+  });
+}
+
+}  // namespace moelink
