@@ -8,12 +8,15 @@
 #   tsan      also belongs in the ThreadSanitizer build (MOELINK_SANITIZER=thread)
 #   asan      also belongs in the AddressSanitizer build (MOELINK_SANITIZER=address)
 # A sanitizer build contains only the executables that carry its label. TIMEOUT is per case, 60 seconds by default.
+# Cases of a sanitizer build carry its label in front of their name, so that all builds can be one ctest run.
 # What a case needs and does not find, it says with GTEST_SKIP() << reason. An executable without cases fails.
 include(GoogleTest)
 
 set(MOELINK_TEST_LABELS host jit mpi tsan asan gpu multigpu vm)
 set(MOELINK_LABEL_OF_SANITIZER_thread tsan)
 set(MOELINK_LABEL_OF_SANITIZER_address asan)
+set(MOELINK_TEST_ENVIRONMENT "TSAN_OPTIONS=second_deadlock_stack=1"
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1")
 
 # Sets <wanted> to whether a test with these labels belongs in this build.
 function(moelink_test_wanted wanted)
@@ -48,10 +51,24 @@ function(moelink_test name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} GTest::gtest)
   # PRE_TEST: ctest lists the cases, the build does not run anything. Labels are a list, which PROPERTIES would flatten.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}/"
+  # In ctest a case carries tsan or asan only where it runs under that sanitizer.
+  set(prefix "${name}/")
+  list(REMOVE_ITEM arg_LABELS tsan asan)
+  if(MOELINK_SANITIZER)
+    set(sanitizer_label ${MOELINK_LABEL_OF_SANITIZER_${MOELINK_SANITIZER}})
+    string(PREPEND prefix "${sanitizer_label}: ")
+    list(APPEND arg_LABELS ${sanitizer_label})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${prefix}"
     TEST_LIST ${name}_cases PROPERTIES TIMEOUT ${arg_TIMEOUT})
-  set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake")
-  file(WRITE "${labels_file}" "foreach(case IN LISTS ${name}_cases)\n"
-    "  set_tests_properties(\"\${case}\" PROPERTIES LABELS \"${arg_LABELS}\")\nendforeach()\n")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels_file}")
+  set(properties "LABELS [[${arg_LABELS}]] ENVIRONMENT [[${MOELINK_TEST_ENVIRONMENT}]]")
+  set(gpu_properties "")
+  if("gpu" IN_LIST arg_LABELS OR "multigpu" IN_LIST arg_LABELS)
+    # Where there are devices, one process at a time has them.
+    set(gpu_properties "if(EXISTS /dev/nvidiactl)\n"
+      "  set_tests_properties(\${${name}_cases} PROPERTIES RESOURCE_LOCK gpu)\nendif()\n")
+  endif()
+  set(properties_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
+  file(WRITE "${properties_file}" "set_tests_properties(\${${name}_cases} PROPERTIES ${properties})\n" ${gpu_properties})
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties_file}")
 endfunction()

@@ -1,0 +1,122 @@
+# Sourced by the other scripts, never run: makes sure that what a build needs is there, and builds.
+# Debian 12 and Ubuntu 24.04; as root or with sudo. Installs with apt what is missing and nothing else.
+# shellcheck shell=bash disable=SC2034
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+say() { printf '\n== %s\n' "$*"; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# What a build needs: what to look for (a command, or a file under an include or CMake directory), and its package.
+needs_of_build='
+g++                                     g++
+cmake                                   cmake
+ninja                                   ninja-build
+CLI/CLI.hpp                             libcli11-dev
+nlohmann/json.hpp                       nlohmann-json3-dev
+fmt/format.h                            libfmt-dev
+spdlog/spdlog.h                         libspdlog-dev'
+needs_of_tests='
+gtest/gtest.h                           libgtest-dev
+pkg-config                              pkg-config'
+
+have() {  # a command, or a header
+  if [[ $1 == */* ]]; then
+    [[ -e /usr/include/$1 || -e /usr/local/include/$1 ]]
+  else
+    command -v "$1" >/dev/null
+  fi
+}
+
+missing_packages() {  # of the lists given, one package a line
+  local what package
+  printf '%s\n' "$@" | while read -r what package; do
+    if [[ -n $what ]] && ! have "$what"; then echo "$package"; fi
+  done
+}
+
+# Runs apt-get as root: directly, or by sudo.
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  else
+    sudo env DEBIAN_FRONTEND=noninteractive "$@"
+  fi
+}
+
+can_install() { command -v apt-get >/dev/null && { ((EUID == 0)) || command -v sudo >/dev/null; }; }
+
+# apt_install <packages...>: quiet; false, with apt's own words, if it did not work.
+apt_install() {
+  local log
+  log=$(mktemp)
+  if { as_root apt-get update -qq || true; as_root apt-get install -qq -y --no-install-recommends "$@"; } >"$log" 2>&1; then
+    rm -f "$log"
+  else
+    tail -n 15 "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+}
+
+# install_missing <lists...>
+install_missing() {
+  local packages still
+  mapfile -t packages < <(missing_packages "$@")
+  if ((${#packages[@]} > 0)); then
+    say "Installing: ${packages[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    if can_install; then
+      apt_install "${packages[@]}" || true
+    fi
+    mapfile -t still < <(missing_packages "$@")
+    if ((${#still[@]} > 0)); then
+      die "missing, and not installed by this script: ${still[*]}. Install them, for example by
+    apt-get install ${still[*]}
+and run it again."
+    fi
+  fi
+  local version
+  version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9]*\.[0-9]*\).*/\1/p')
+  if [[ $(printf '%s\n' 3.25 "$version" | sort -V | head -n 1) != 3.25 ]]; then
+    die "cmake $version is too old: 3.25 or newer is needed (Debian 12 and Ubuntu 24.04 have it)"
+  fi
+  install_cuda_if_useful
+}
+
+# A GPU without the toolkit: NVIDIA's packages if apt knows them, else a word on what to do. Never fails.
+install_cuda_if_useful() {
+  if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >/dev/null 2>&1; then return 0; fi
+  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then return 0; fi
+  local driver release version
+  driver=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9.]*\).*/\1/p')
+  if can_install; then
+    as_root apt-get update -qq >/dev/null 2>&1 || true
+    for release in 13.0 12.9 12.8; do
+      version=${release/./-}
+      if [[ $(printf '%s\n' "$release" "$driver" | sort -V | head -n 1) == "$release" ]] &&
+        apt-cache show "cuda-nvrtc-dev-$version" >/dev/null 2>&1; then
+        say "Installing: NVRTC and nvcc of CUDA $release"
+        apt_install "cuda-nvrtc-dev-$version" "cuda-cudart-dev-$version" "cuda-nvcc-$version" || break
+        return 0
+      fi
+    done
+  fi
+  say "There is a GPU here (driver for CUDA $driver), but no CUDA toolkit, and apt does not know NVIDIA's packages.
+   The host backend alone is built. For the GPU: https://developer.nvidia.com/cuda-downloads (12.8 or newer, at most
+   $driver), then run this again."
+}
+
+# build <preset> [target...]
+build() {
+  local preset=$1 launcher=()
+  shift
+  if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  say "Building: preset $preset"
+  cmake --preset "$preset" "${launcher[@]}"
+  cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"}
+}
