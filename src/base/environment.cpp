@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -26,16 +27,28 @@ bool parse_switch(const Variable& variable, const std::string& value) {
               std::string(variable.name) + "=" + value + " is not a switch; set it to 0 or 1, or unset it");
 }
 
-int parse_count(const Variable& variable, const std::string& value) {
-  constexpr int kMax = 4096;
+int parse_count(const Variable& variable, const std::string& value, int largest = 4096) {
   int count = -1;
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, count);
-  if (error != std::errc() || stop != end || count < 0 || count > kMax) {
+  if (error != std::errc() || stop != end || count < 0 || count > largest) {
     throw Error(ErrorCode::invalid_argument, std::string(variable.name) + "=" + value + " is not a number from 0 to " +
-                                                 std::to_string(kMax) + "; correct it or unset it");
+                                                 std::to_string(largest) + "; correct it or unset it");
   }
   return count;
+}
+
+std::chrono::milliseconds parse_seconds(const Variable& variable, const std::string& value) {
+  constexpr double kMax = 86400;
+  double seconds = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, seconds);
+  if (error != std::errc() || stop != end || !(seconds >= 0.001 && seconds <= kMax)) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(variable.name) + "=" + value +
+                    " is not a number of seconds from 0.001 to 86400; correct it or unset it");
+  }
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
 constexpr std::array kVariables = {
@@ -52,6 +65,17 @@ constexpr std::array kVariables = {
     Variable{
         "MOELINK_HOST_THREADS", "threads that run the blocks of a host stream (default 0: as many as cores)",
         [](Environment& e, const Variable& v, const std::string& value) { e.host_threads = parse_count(v, value); }},
+    Variable{"MOELINK_DEADLINE", "longest wait for other ranks at set-up, in seconds (default 60)",
+             [](Environment& e, const Variable& v, const std::string& value) { e.deadline = parse_seconds(v, value); }},
+    Variable{"MOELINK_NODE", "name of this node; ranks with equal names share memory (default: boot id and host name)",
+             [](Environment& e, const Variable&, const std::string& value) { e.node = value; }},
+    Variable{"MOELINK_SECRET", "key that every rank must prove to know when ranks meet over TCP (default: none)",
+             [](Environment& e, const Variable&, const std::string& value) { e.secret = value; }},
+    Variable{"MOELINK_SOCKET_IFNAME", "network interface over which ranks meet, such as eth0 (default: any)",
+             [](Environment& e, const Variable&, const std::string& value) { e.socket_interface = value; }},
+    Variable{
+        "MOELINK_PORT", "TCP port on which rank 0 listens (default 0: MASTER_PORT, see docs/bootstrap.md)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.port = parse_count(v, value, 65535); }},
     Variable{"MOELINK_WARNINGS", "0: print no warnings to stderr (default 1)",
              [](Environment& e, const Variable& v, const std::string& value) { e.warnings = parse_switch(v, value); }},
 };

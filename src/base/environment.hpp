@@ -2,6 +2,7 @@
 // in the table of environment.cpp, which is also what --help prints.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,7 +15,13 @@ struct Environment {
   std::string nvrtc_library;    ///< MOELINK_NVRTC: path of the NVRTC library; empty: search
   int compile_threads = 0;      ///< MOELINK_COMPILE_THREADS: kernels compiled at once; 0: number of cores
   int host_threads = 0;         ///< MOELINK_HOST_THREADS: block threads of a host stream; 0: number of cores
-  bool warnings = true;         ///< MOELINK_WARNINGS: print warnings to stderr
+  // How ranks meet (docs/bootstrap.md)
+  std::chrono::milliseconds deadline{60'000};  ///< MOELINK_DEADLINE, seconds: longest wait for other ranks
+  std::string node;                            ///< MOELINK_NODE: name of this node; empty: boot id and host name
+  std::string secret;                          ///< MOELINK_SECRET: key that every rank must prove to know; empty: none
+  std::string socket_interface;  ///< MOELINK_SOCKET_IFNAME: network interface of the bootstrap; empty: any
+  int port = 0;                  ///< MOELINK_PORT: port on which rank 0 listens; 0: MASTER_PORT
+  bool warnings = true;          ///< MOELINK_WARNINGS: print warnings to stderr
 
   /// The variables of this process, read at the first call and never again. Throws invalid_argument, naming variable
   /// and value, if one cannot be understood.

@@ -1,68 +1,82 @@
-// From a kernel descriptor (kernels/exec/spec.cuh) to something that can be launched, on either backend.
-//
-//   KernelLoader loader(device);
-//   Kernel<LocalDecode> decode = loader.add<LocalDecode>("moelink/device/moe/local_decode.cuh", spec);
-//   loader.load();                                  // compiles in parallel (or finds in the cache), loads every function
-//   decode.launch({.grid = 132, .scratch_bytes = 4096}, args, stream);
+// A kernel that can be launched on either backend. KernelLoader (kernel_loader.hpp) makes them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <type_traits>
-#include <vector>
+#include <utility>
 
-#include "moelink/device.hpp"
-#include "moelink/device/exec/host_exec.hpp"
-#include "moelink/device/exec/spec.cuh"
+#include "jit/compiled_kernel.hpp"
+#include "jit/kernel_request.hpp"
+#include "moelink/error.hpp"
 #include "moelink/stream.hpp"
 
 namespace moelink {
 
 /// The shape of one launch. Threads per block come from the spec.
 struct LaunchShape {
-  int grid = 1;
-  int scratch_bytes = 0;       ///< shared memory per block
-  bool programmatic = false;   ///< CUDA: programmatic dependent launch on the work before it in the stream
+  int grid = 1;               ///< blocks
+  int scratch_bytes = 0;      ///< shared memory per block
+  bool programmatic = false;  ///< CUDA: may start before the work ahead of it in the stream has ended; the kernel waits
+                              ///< for that work itself (programmatic dependent launch)
 };
 
-/// A loaded function, its type forgotten. Owned by the loader's cache and by every Kernel that refers to it.
+/// A loaded function, its type forgotten. Never moves, and outlives every launch.
 class LoadedKernel {
  public:
-  using HostFunction = void (*)(const HostExec& ex, const void* spec, const void* args);
-
+  LoadedKernel() = default;
   virtual ~LoadedKernel() = default;
-  virtual void launch(const LaunchShape& shape, const void* args, std::size_t args_bytes, StreamView stream) const = 0;
-  /// Most blocks of this kernel that one SM holds at once with this much scratch (host: 1).
+  LoadedKernel(const LoadedKernel&) = delete;
+  LoadedKernel& operator=(const LoadedKernel&) = delete;
+
+  /// Enqueues; copies `args`. Legal while the stream is captured. Allocates nothing once the stream has been as busy as
+  /// it gets. Throws invalid_argument for a stream that is not one of the kernel's device, or is CUDA's legacy stream.
+  virtual void launch(const LaunchShape& shape, const void* args, StreamView stream) const = 0;
+
+  /// Most blocks that one SM holds at once with this much scratch. Host: 1, and an SM is a thread of the stream.
   [[nodiscard]] virtual int max_blocks_per_sm(int scratch_bytes) const = 0;
 };
 
-/// What has to be compiled: which header, and the C++ name of the instantiation.
-struct KernelRequest {
-  std::string header;           ///< "moelink/device/moe/local_decode.cuh"
-  std::string name_expression;  ///< "moelink::entry<moelink::LocalDecode, moelink::LocalDispatchSpec{...}>"
-  int threads = 0;
-  friend bool operator==(const KernelRequest&, const KernelRequest&) = default;
+/// What the loader knows of one kernel: shared by every Kernel that was added with the same spec.
+struct KernelSlot {
+  KernelRequest request;
+  std::shared_ptr<const LoadedKernel> on_host = nullptr;  ///< on the host: what load() makes available; null on a GPU
+  std::shared_ptr<const CompiledKernel> compiled =
+      nullptr;                                           ///< on a GPU, after load(): what was loaded; null on the host
+  std::shared_ptr<const LoadedKernel> loaded = nullptr;  ///< null until load()
 };
 
-/// A launchable kernel, typed by its descriptor.
+/// A launchable kernel, typed by its descriptor (kernels/exec/spec.cuh). Cheap to copy; empty until assigned.
 template <class K>
 class Kernel {
  public:
   using Spec = typename K::Spec;
   using Args = typename K::Args;
+  static_assert(std::is_trivially_copyable_v<Args>, "kernel arguments are copied as bytes");
 
-  [[nodiscard]] const Spec& spec() const noexcept { return *spec_; }
+  Kernel() = default;
+
+  [[nodiscard]] const Spec& spec() const noexcept { return spec_; }
+
   void launch(const LaunchShape& shape, const Args& args, StreamView stream) const {
-    static_assert(std::is_trivially_copyable_v<Args>);
-    loaded_->launch(shape, &args, sizeof(Args), stream);
+    loaded().launch(shape, &args, stream);
   }
-  [[nodiscard]] int max_blocks_per_sm(int scratch_bytes) const { return loaded_->max_blocks_per_sm(scratch_bytes); }
+  [[nodiscard]] int max_blocks_per_sm(int scratch_bytes) const { return loaded().max_blocks_per_sm(scratch_bytes); }
 
  private:
   friend class KernelLoader;
-  std::shared_ptr<const Spec> spec_;
-  std::shared_ptr<const LoadedKernel> loaded_;
+  Kernel(const Spec& spec, std::shared_ptr<const KernelSlot> slot) : spec_(spec), slot_(std::move(slot)) {}
+
+  [[nodiscard]] const LoadedKernel& loaded() const {
+    if (slot_ == nullptr || slot_->loaded == nullptr) {
+      throw Error(ErrorCode::out_of_order, std::string(K::kName) + " is used before KernelLoader::load has loaded it");
+    }
+    return *slot_->loaded;
+  }
+
+  Spec spec_{};
+  std::shared_ptr<const KernelSlot> slot_;
 };
 
 }  // namespace moelink

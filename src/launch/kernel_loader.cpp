@@ -1,0 +1,83 @@
+#include "launch/kernel_loader.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "jit/kernel_compiler.hpp"
+#include "launch/cuda_kernel.hpp"
+
+namespace moelink {
+namespace {
+
+void load_on_host(std::span<const std::shared_ptr<KernelSlot>> slots) {
+  for (const auto& slot : slots) {
+    slot->loaded = slot->on_host;
+  }
+}
+
+#if MOELINK_HAVE_CUDA
+
+void load_on_gpu(Device device, std::span<const std::shared_ptr<KernelSlot>> slots) {
+  std::vector<KernelRequest> requests;
+  for (const auto& slot : slots) {
+    requests.push_back(slot->request);
+  }
+  const std::string architecture = architecture_of(CudaDriver::get(), device);
+  const auto compiled = KernelCompiler::shared(architecture).get_all(requests);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    slots[i]->compiled = compiled[i];
+    slots[i]->loaded = loaded_cuda_kernel(device, slots[i]->request, *compiled[i]);
+  }
+}
+
+#else
+
+void load_on_gpu(Device device, std::span<const std::shared_ptr<KernelSlot>>) {
+  throw Error(ErrorCode::unsupported, "kernels cannot be loaded on " + device.name() +
+                                          ": this library was built without CUDA; use Device::host()");
+}
+
+#endif
+
+}  // namespace
+
+std::shared_ptr<KernelSlot> KernelLoader::slot_for(KernelRequest request) {
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const auto& s) { return s->request == request; });
+  if (found != slots_.end()) {
+    return *found;
+  }
+  slots_.push_back(std::make_shared<KernelSlot>(KernelSlot{.request = std::move(request)}));
+  return slots_.back();
+}
+
+void KernelLoader::load() {
+  std::vector<std::shared_ptr<KernelSlot>> waiting;
+  std::copy_if(slots_.begin(), slots_.end(), std::back_inserter(waiting),
+               [](const auto& slot) { return slot->loaded == nullptr; });
+  if (device_.is_host()) {
+    load_on_host(waiting);
+  } else {
+    load_on_gpu(device_, waiting);
+  }
+}
+
+std::string KernelLoader::describe() const {
+  std::string text;
+  for (const auto& slot : slots_) {
+    text += slot->request.name;
+    if (slot->compiled != nullptr) {
+      char line[96];
+      std::snprintf(line, sizeof(line), ": %s in %.1f ms, %d registers, %d bytes spilled",
+                    std::string(name_of(slot->compiled->origin)).c_str(), slot->compiled->milliseconds,
+                    slot->compiled->usage.registers, slot->compiled->usage.spill_store_bytes);
+      text += line;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace moelink

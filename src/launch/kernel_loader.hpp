@@ -1,0 +1,52 @@
+// From kernel descriptors (kernels/exec/spec.cuh) to kernels that can be launched, on either backend.
+//
+//   KernelLoader loader(device);
+//   Kernel<LocalDecode> decode = loader.add<LocalDecode>(spec);
+//   loader.load();                                  // compiles in parallel (or finds in a cache), loads every function
+//   decode.launch({.grid = 132, .scratch_bytes = 4096}, args, stream);
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/host_kernel.hpp"
+#include "launch/kernel.hpp"
+#include "moelink/device.hpp"
+
+namespace moelink {
+
+/// Collects the kernels that an object will need, then makes all of them ready at once. Used at construction; the
+/// kernels outlive the loader. One thread at a time; loaders of several threads share compilations and modules.
+class KernelLoader {
+ public:
+  explicit KernelLoader(Device device) : device_(device) {}
+
+  /// Asks for a kernel. It can be launched after load(). Equal specs give the same kernel.
+  template <class K>
+  Kernel<K> add(const typename K::Spec& spec) {
+    std::shared_ptr<KernelSlot> slot = slot_for(make_request<K>(spec));
+    if (device_.is_host() && slot->loaded == nullptr) {
+      slot->on_host = std::make_shared<const HostKernel<K>>(spec);
+    }
+    return Kernel<K>(spec, std::move(slot));
+  }
+
+  /// Compiles what no cache has, in parallel, and loads every function; nothing is compiled or loaded later. May be
+  /// called again after further add()s. Throws ErrorCode::compile with the compiler's log, unsupported or cuda; kernels
+  /// added since the last load() are then not loaded.
+  void load();
+
+  /// One line per loaded kernel: name, where it came from, milliseconds, registers. For people.
+  [[nodiscard]] std::string describe() const;
+
+  [[nodiscard]] const std::vector<std::shared_ptr<KernelSlot>>& slots() const { return slots_; }
+
+ private:
+  [[nodiscard]] std::shared_ptr<KernelSlot> slot_for(KernelRequest request);
+
+  Device device_;
+  std::vector<std::shared_ptr<KernelSlot>> slots_;
+};
+
+}  // namespace moelink
