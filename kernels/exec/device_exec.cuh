@@ -20,6 +20,8 @@ class DeviceExec {
   MOELINK_DEVICE int lane() const { return thread() % kWarpSize; }
 
   MOELINK_DEVICE void sync_block() const { __syncthreads(); }
+  /// sync_block(), and whether `value` was true in any thread of the block.
+  MOELINK_DEVICE bool sync_block_or(bool value) const { return __syncthreads_or(value) != 0; }
   MOELINK_DEVICE void sync_warp() const { __syncwarp(); }
 
   /// Block-shared scratch memory, 128-byte aligned; as many bytes as the launch asked for.

@@ -22,6 +22,7 @@ class HostExec {
   constexpr int lane() const { return 0; }
 
   constexpr void sync_block() const {}
+  constexpr bool sync_block_or(bool value) const { return value; }
   constexpr void sync_warp() const {}
 
   /// This block's scratch memory, 128-byte aligned; as many bytes as the launch asked for.

@@ -1,0 +1,72 @@
+// The one way to wait.
+//
+// NOTE [bounded waits]. Nothing in the library waits on another block or rank except through wait_until():
+//  1. It polls. `poll(u64& seen)` loads with the order that the algorithm needs (an acquire, if data follows), puts
+//  what it
+//     saw into `seen` and returns whether that is enough. When it is, wait_until() returns true, at the cost of the
+//     polls.
+//  2. Now and then it looks at the fault word: a fault of this rank or a peer ends every wait at once, so that whatever
+//  is
+//     queued behind does not wait its own deadline each. More rarely it looks whether the host wants to give up.
+//  3. Past the deadline, counted from the first polls, it reports the fault: who waited, for whom, in which phase and
+//     epoch, what it expected and saw. The first report wins.
+//  4. On a fault it returns false. The caller then leaves in good order: it passes the block barriers its block
+//  expects,
+//     touches no payload, and writes no flag that would say otherwise.
+// One thread polls; how the others learn the outcome is up to the caller (sync_block_or, as in grid_barrier.cuh).
+#pragma once
+
+#include "moelink/device/ptx/time.cuh"
+#include "moelink/device/sync/fault.cuh"
+
+namespace moelink {
+
+/// Waits, with the deadline of `context`, until poll(seen) is true. Returns whether it came true.
+template <class Poll>
+MOELINK_DEVICE bool wait_until(const FaultContext& context, const WaitFor& what, Poll&& poll) {
+  constexpr u32 kPollsPerCheck = 64;  // some 40 us on a GPU
+  constexpr u32 kFirstCheck = 8;      // early, for when there is a fault already
+  constexpr u32 kChecksPerLook = 16;  // at host memory
+  u64 seen = 0;
+  u64 start_ns = 0;
+  for (u32 polls = 0;; ++polls) {
+    if (poll(seen)) {
+      return true;
+    }
+    if (polls % kPollsPerCheck == kFirstCheck) {
+      const u64 now_ns = clock_ns();
+      start_ns = polls == kFirstCheck ? now_ns : start_ns;
+      const u64 waited_ns = now_ns - start_ns;
+      if (notice_fault(context, what, seen, waited_ns)) {
+        return false;
+      }
+      if (waited_ns > context.timeout_ns) {
+        report_fault(context, FaultKind::wait_expired, what, seen, waited_ns);
+        return false;
+      }
+      if (polls / kPollsPerCheck % kChecksPerLook == 0 && abort_requested(context)) {
+        report_fault(context, FaultKind::aborted, what, seen, waited_ns);
+        return false;
+      }
+    }
+    pause_between_polls(polls);
+  }
+}
+
+/// Waits until a word that only grows has reached what.expected, acquiring what its writer released on this device.
+MOELINK_DEVICE bool wait_until_reached_gpu(const FaultContext& context, const WaitFor& what, const u64* word) {
+  return wait_until(context, what, [&](u64& seen) {
+    seen = ld_acquire_gpu(word);
+    return seen >= what.expected;
+  });
+}
+
+/// The same for words that other devices or the host write.
+MOELINK_DEVICE bool wait_until_reached_sys(const FaultContext& context, const WaitFor& what, const u64* word) {
+  return wait_until(context, what, [&](u64& seen) {
+    seen = ld_acquire_sys(word);
+    return seen >= what.expected;
+  });
+}
+
+}  // namespace moelink
