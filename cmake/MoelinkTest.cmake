@@ -59,7 +59,7 @@ function(moelink_test name)
     string(PREPEND prefix "${sanitizer_label}: ")
     list(APPEND arg_LABELS ${sanitizer_label})
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${prefix}"
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${prefix}" NO_PRETTY_VALUES
     TEST_LIST ${name}_cases PROPERTIES TIMEOUT ${arg_TIMEOUT})
   set(properties "LABELS [[${arg_LABELS}]] ENVIRONMENT [[${MOELINK_TEST_ENVIRONMENT}]]")
   set(gpu_properties "")
