@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "jit/nvrtc.hpp"
 #include "moelink/error.hpp"
 
@@ -67,14 +68,14 @@ class Program {
     }
     const nvrtcResult result = nvrtc_.compile_program(program_, static_cast<int>(pointers.size()), pointers.data());
     if (result != NVRTC_SUCCESS) {
-      throw Error(ErrorCode::compile, request.expression + " for " + architecture + " did not compile (NVRTC " +
-                                          std::to_string(nvrtc_.major) + "." + std::to_string(nvrtc_.minor) + ", " +
-                                          nvrtc_.get_error_string(result) + "):\n" + log());
+      throw Error(ErrorCode::compile,
+                  text(request.expression, " for ", architecture, " did not compile (NVRTC ", nvrtc_.major, ".",
+                       nvrtc_.minor, ", ", nvrtc_.get_error_string(result), "):\n", log()));
     }
   }
 
-  [[nodiscard]] std::string log() const { return text(nvrtc_.get_program_log_size, nvrtc_.get_program_log); }
-  [[nodiscard]] std::string ptx() const { return text(nvrtc_.get_ptx_size, nvrtc_.get_ptx); }
+  [[nodiscard]] std::string log() const { return output(nvrtc_.get_program_log_size, nvrtc_.get_program_log); }
+  [[nodiscard]] std::string ptx() const { return output(nvrtc_.get_ptx_size, nvrtc_.get_ptx); }
 
   [[nodiscard]] std::string cubin() const {
     std::size_t bytes = 0;
@@ -93,7 +94,7 @@ class Program {
  private:
   // NVRTC's texts count their terminating zero.
   template <class Size, class Get>
-  [[nodiscard]] std::string text(Size size, Get get) const {
+  [[nodiscard]] std::string output(Size size, Get get) const {
     std::size_t bytes = 0;
     check(size(program_, &bytes), "the size of NVRTC's output");
     std::string buffer(bytes, '\0');
@@ -116,12 +117,12 @@ class Program {
 
 std::string compile_key(const SourceSet& sources, const KernelRequest& request, const std::string& architecture) {
   const Nvrtc& nvrtc = Nvrtc::get();
-  std::string key = "sources " + sources.hash + "\nnvrtc " + std::to_string(nvrtc.major) + "." +
-                    std::to_string(nvrtc.minor) + "\noptions";
+  std::string options;
   for (const std::string& option : options_for(nvrtc, architecture)) {
-    key += " " + option;
+    options += " " + option;
   }
-  return key + "\nheader " + request.header + "\nexpression " + request.expression + "\n";
+  return text("sources ", sources.hash, "\nnvrtc ", nvrtc.major, ".", nvrtc.minor, "\noptions", options, "\nheader ",
+              request.header, "\nexpression ", request.expression, "\n");
 }
 
 CompiledKernel compile(const SourceSet& sources, const KernelRequest& request, const std::string& architecture) {

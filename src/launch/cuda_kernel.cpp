@@ -7,7 +7,9 @@
 #include <mutex>
 #include <utility>
 
+#include "base/text.hpp"
 #include "jit/compile.hpp"
+#include "runtime/cuda_stream.hpp"
 
 namespace moelink {
 namespace {
@@ -36,22 +38,6 @@ class CurrentContext {
   bool pushed_ = false;
 };
 
-// Loading a module is refused, and spoils the capture, while any thread captures a stream in CUDA's default mode,
-// unless the loading thread has said that it knows.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const CudaDriver& driver) : driver_(driver) {
-    check_cuda(driver_.thread_exchange_stream_capture_mode(&mode_), "cuThreadExchangeStreamCaptureMode");
-  }
-  ~RelaxedCapture() { driver_.thread_exchange_stream_capture_mode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const CudaDriver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 int attribute_of(const CudaDriver& driver, Device device, CUdevice_attribute attribute) {
   CUdevice handle = 0;
   int value = 0;
@@ -69,7 +55,6 @@ CudaKernel::CudaKernel(const CudaDriver& driver, Device device, CUcontext contex
       device_(device),
       context_(context),
       threads_(static_cast<unsigned>(request.threads)) {
-  const RelaxedCapture relaxed(driver_);
   CUmodule module = nullptr;
   check_cuda(driver_.module_load_data(&module, compiled.cubin.data()), "cuModuleLoadData of " + name_);
   check_cuda(driver_.module_get_function(&function_, module, compiled.lowered_name.c_str()),
@@ -87,35 +72,32 @@ CudaKernel::CudaKernel(const CudaDriver& driver, Device device, CUcontext contex
              "cuFuncSetAttribute of " + name_);
 }
 
-void CudaKernel::check(const LaunchShape& shape, StreamView stream) const {
+CUstream CudaKernel::check(const LaunchShape& shape, StreamView stream) const {
   if (stream.device() != device_) {
-    throw Error(ErrorCode::invalid_argument, name_ + " runs on " + device_.name() + ", but the stream belongs to " +
-                                                 stream.device().name() + "; pass a stream of " + device_.name());
+    throw Error(ErrorCode::invalid_argument, text(name_, " runs on ", device_.name(), ", but the stream belongs to ",
+                                                  stream.device().name(), "; pass a stream of ", device_.name()));
   }
-  auto* handle = static_cast<CUstream>(stream.cuda_handle());
-  if (handle == nullptr || handle == CU_STREAM_LEGACY) {
-    throw Error(ErrorCode::invalid_argument, name_ + " was given CUDA's legacy default stream, on which the work of " +
-                                                 "several ranks would wait for each other; create a stream");
-  }
-  CUcontext context = nullptr;
+  CUstream handle = cuda_stream_of(stream);
+  // What StreamView::cuda was told is only the caller's word.
+  CUcontext context = context_;
   if (handle != CU_STREAM_PER_THREAD) {
     check_cuda(driver_.stream_get_ctx(handle, &context), "cuStreamGetCtx");
-    if (context != context_) {
-      throw Error(ErrorCode::invalid_argument, name_ + " runs in the primary context of " + device_.name() +
-                                                   ", but the stream was created on another device or context; " +
-                                                   "create it with that device current");
-    }
+  }
+  if (context != context_) {
+    throw Error(ErrorCode::invalid_argument,
+                text(name_, " runs in the primary context of ", device_.name(),
+                     ", but the stream was created in another; create it while that device is current"));
   }
   if (shape.grid < 1 || shape.scratch_bytes < 0 || shape.scratch_bytes > max_scratch_bytes_) {
-    throw Error(ErrorCode::invalid_argument, name_ + " cannot be launched with " + std::to_string(shape.grid) +
-                                                 " blocks of " + std::to_string(shape.scratch_bytes) +
-                                                 " bytes of scratch; expected at least one block and at most " +
-                                                 std::to_string(max_scratch_bytes_) + " bytes");
+    throw Error(ErrorCode::invalid_argument,
+                text(name_, " cannot be launched with ", shape.grid, " blocks of ", shape.scratch_bytes,
+                     " bytes of scratch; expected at least one block and at most ", max_scratch_bytes_, " bytes"));
   }
+  return handle;
 }
 
 void CudaKernel::launch(const LaunchShape& shape, const void* args, StreamView stream) const {
-  check(shape, stream);
+  CUstream handle = check(shape, stream);
   CUlaunchAttribute programmatic{};
   programmatic.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   programmatic.value.programmaticStreamSerializationAllowed = 1;
@@ -126,7 +108,7 @@ void CudaKernel::launch(const LaunchShape& shape, const void* args, StreamView s
   config.blockDimX = threads_;
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(shape.scratch_bytes);
-  config.hStream = static_cast<CUstream>(stream.cuda_handle());
+  config.hStream = handle;
   config.attrs = &programmatic;
   config.numAttrs = shape.programmatic ? 1 : 0;
 

@@ -13,8 +13,8 @@ namespace moelink {
 
 class CudaKernel final : public LoadedKernel {
  public:
-  /// Loads `compiled` and its function into `context`, the current one, at once: a function that the driver loads at
-  /// its first launch could do so while another rank's kernel waits for this one, and hang both.
+  /// Loads `compiled` and its function into `context`, made current by a CudaContextScope, at once: a function that the
+  /// driver loads at its first launch could do so while another rank's kernel waits for this one, and hang both.
   CudaKernel(const CudaDriver& driver, Device device, CUcontext context, const KernelRequest& request,
              const CompiledKernel& compiled);
   /// Modules are never unloaded: see loaded_cuda_kernel.
@@ -24,7 +24,7 @@ class CudaKernel final : public LoadedKernel {
   [[nodiscard]] int max_blocks_per_sm(int scratch_bytes) const override;
 
  private:
-  void check(const LaunchShape& shape, StreamView stream) const;
+  [[nodiscard]] CUstream check(const LaunchShape& shape, StreamView stream) const;
 
   const CudaDriver& driver_;
   std::string name_;

@@ -1,11 +1,12 @@
 #include "launch/kernel_loader.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
 #include <iterator>
 #include <span>
 #include <utility>
 
+#include "base/text.hpp"
 #include "jit/kernel_compiler.hpp"
 #include "launch/cuda_kernel.hpp"
 
@@ -36,8 +37,8 @@ void load_on_gpu(Device device, std::span<const std::shared_ptr<KernelSlot>> slo
 #else
 
 void load_on_gpu(Device device, std::span<const std::shared_ptr<KernelSlot>>) {
-  throw Error(ErrorCode::unsupported, "kernels cannot be loaded on " + device.name() +
-                                          ": this library was built without CUDA; use Device::host()");
+  throw Error(ErrorCode::unsupported, text("kernels cannot be loaded on ", device.name(),
+                                           ": this library was built without CUDA; use Device::host()"));
 }
 
 #endif
@@ -65,19 +66,16 @@ void KernelLoader::load() {
 }
 
 std::string KernelLoader::describe() const {
-  std::string text;
+  std::string lines;
   for (const auto& slot : slots_) {
-    text += slot->request.name;
-    if (slot->compiled != nullptr) {
-      char line[96];
-      std::snprintf(line, sizeof(line), ": %s in %.1f ms, %d registers, %d bytes spilled",
-                    std::string(name_of(slot->compiled->origin)).c_str(), slot->compiled->milliseconds,
-                    slot->compiled->usage.registers, slot->compiled->usage.spill_store_bytes);
-      text += line;
+    lines += slot->request.name;
+    if (const CompiledKernel* compiled = slot->compiled.get(); compiled != nullptr) {
+      lines += text(": ", name_of(compiled->origin), ", ", std::lround(compiled->milliseconds), " ms, ",
+                    compiled->usage.registers, " registers, ", compiled->usage.spill_store_bytes, " bytes spilled");
     }
-    text += '\n';
+    lines += '\n';
   }
-  return text;
+  return lines;
 }
 
 }  // namespace moelink

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -58,7 +56,7 @@ struct Fill {
 }
 )";
 
-/// The embedded sources and one more.
+/// The embedded sources and one more, whose text is only viewed.
 inline SourceSet sources_with(const char* name, const char* text) {
   static std::vector<std::vector<SourceFile>> kept;  // a SourceSet only views
   const SourceSet embedded = embedded_sources();
@@ -76,25 +74,6 @@ inline SourceSet fill_sources() {
 inline KernelRequest fill_request(long bytes = 4096) {
   return make_request<Fill>({.bytes = bytes, .threads = 128, .colour = Colour::green});
 }
-
-/// A new, empty directory that goes away with the object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "moelink-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Why kernels cannot be compiled here; empty if they can.
 inline std::string no_compiler_reason() {
