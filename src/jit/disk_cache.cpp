@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <ctime>
+#include <system_error>
 #include <utility>
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/sha256.hpp"
+#include "base/unique_fd.hpp"
 #include "jit/cache_entry.hpp"
 
 namespace moelink {
@@ -23,24 +24,7 @@ namespace {
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 constexpr std::string_view kTemporaryPrefix = ".writing-";
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-std::string system_words() { return std::strerror(errno); }
+std::string system_words() { return std::generic_category().message(errno); }
 
 // Every missing component of `path`, private to the user.
 bool make_directories(const std::string& path) {
@@ -116,7 +100,7 @@ DiskCache::DiskCache(const std::string& directory, uid_t owner) : directory_(dir
   }
   struct stat info {};
   const bool made = make_directories(directory);
-  FileDescriptor fd(made ? ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1);
+  UniqueFd fd(made ? ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1);
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) {
     reason_ = "it cannot be made or opened (" + system_words() + ")";
   } else if (info.st_uid != owner) {
@@ -124,25 +108,13 @@ DiskCache::DiskCache(const std::string& directory, uid_t owner) : directory_(dir
   } else if ((info.st_mode & kOthersWrite) != 0) {
     reason_ = "other users can write to it; run chmod 700 on it";
   } else {
-    directory_fd_ = fd.release();
-    sweep(directory_fd_);
+    sweep(fd.get());
+    directory_fd_ = std::move(fd);
     return;
   }
   warn_once("the kernel cache " + directory + " is not used: " + reason_ +
             ". Kernels are compiled again in every process; set MOELINK_CACHE_DIR to a private directory");
 }
-
-DiskCache::~DiskCache() {
-  if (directory_fd_ >= 0) {
-    ::close(directory_fd_);
-  }
-}
-
-DiskCache::DiskCache(DiskCache&& other) noexcept
-    : directory_(std::move(other.directory_)),
-      reason_(std::move(other.reason_)),
-      owner_(other.owner_),
-      directory_fd_(std::exchange(other.directory_fd_, -1)) {}
 
 const DiskCache& DiskCache::user() {
   static const DiskCache cache(Environment::get().cache ? Environment::get().cache_directory : std::string());
@@ -156,8 +128,8 @@ std::optional<CompiledKernel> DiskCache::find(std::string_view key) const {
     return std::nullopt;
   }
   constexpr off_t kMaxBytes = off_t{256} << 20;
-  const FileDescriptor fd(
-      ::openat(directory_fd_, file_name(key).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd fd(
+      ::openat(directory_fd_.get(), file_name(key).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != owner_ ||
       (info.st_mode & kOthersWrite) != 0 || info.st_size > kMaxBytes) {
@@ -172,15 +144,16 @@ bool DiskCache::store(std::string_view key, const CompiledKernel& kernel) const 
     return false;
   }
   const std::string temporary = temporary_name();
-  const FileDescriptor fd(
-      ::openat(directory_fd_, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  const bool stored = fd.get() >= 0 && write_all(fd.get(), encode_entry(key, kernel)) &&
-                      ::renameat(directory_fd_, temporary.c_str(), directory_fd_, file_name(key).c_str()) == 0;
+  const UniqueFd fd(
+      ::openat(directory_fd_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  const bool stored =
+      fd.get() >= 0 && write_all(fd.get(), encode_entry(key, kernel)) &&
+      ::renameat(directory_fd_.get(), temporary.c_str(), directory_fd_.get(), file_name(key).c_str()) == 0;
   if (!stored) {
     warn_once("the kernel cache " + directory_ + " cannot be written (" + system_words() +
               "); kernels are compiled again in every process");
     if (fd.get() >= 0) {
-      ::unlinkat(directory_fd_, temporary.c_str(), 0);
+      ::unlinkat(directory_fd_.get(), temporary.c_str(), 0);
     }
   }
   return stored;

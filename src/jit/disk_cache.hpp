@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/unique_fd.hpp"
 #include "jit/compiled_kernel.hpp"
 
 namespace moelink {
@@ -23,14 +24,11 @@ class DiskCache {
   /// nobody else: whoever can write there can run code on the GPU as this user. Otherwise, or where it cannot be made,
   /// the cache stays empty and says so once. An empty name: no cache, nothing said.
   explicit DiskCache(const std::string& directory, uid_t owner = geteuid());
-  ~DiskCache();
-  DiskCache(DiskCache&& other) noexcept;
-  DiskCache& operator=(DiskCache&&) = delete;
 
   /// The cache of this process's user, as the environment says (MOELINK_CACHE, MOELINK_CACHE_DIR).
   [[nodiscard]] static const DiskCache& user();
 
-  [[nodiscard]] bool usable() const { return directory_fd_ >= 0; }
+  [[nodiscard]] bool usable() const { return static_cast<bool>(directory_fd_); }
   [[nodiscard]] const std::string& directory() const { return directory_; }
   /// Why it is not usable; empty if it is.
   [[nodiscard]] const std::string& reason() const { return reason_; }
@@ -46,7 +44,7 @@ class DiskCache {
   std::string directory_;
   std::string reason_;
   uid_t owner_;
-  int directory_fd_ = -1;
+  UniqueFd directory_fd_;
 };
 
 }  // namespace moelink

@@ -54,6 +54,14 @@ std::shared_ptr<KernelSlot> KernelLoader::slot_for(KernelRequest request) {
   return slots_.back();
 }
 
+std::vector<KernelRequest> KernelLoader::requests() const {
+  std::vector<KernelRequest> requests;
+  for (const auto& slot : slots_) {
+    requests.push_back(slot->request);
+  }
+  return requests;
+}
+
 void KernelLoader::load() {
   std::vector<std::shared_ptr<KernelSlot>> waiting;
   std::copy_if(slots_.begin(), slots_.end(), std::back_inserter(waiting),

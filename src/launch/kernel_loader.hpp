@@ -22,7 +22,7 @@ class KernelLoader {
  public:
   explicit KernelLoader(Device device) : device_(device) {}
 
-  /// Asks for a kernel. It can be launched after load(). Equal specs give the same kernel.
+  /// Asks for a kernel; touches no device. It can be launched after load(). Equal specs give the same kernel.
   template <class K>
   Kernel<K> add(const typename K::Spec& spec) {
     std::shared_ptr<KernelSlot> slot = slot_for(make_request<K>(spec));
@@ -40,7 +40,8 @@ class KernelLoader {
   /// One line per loaded kernel: name, where it came from, milliseconds, registers. For people.
   [[nodiscard]] std::string describe() const;
 
-  [[nodiscard]] const std::vector<std::shared_ptr<KernelSlot>>& slots() const { return slots_; }
+  /// What was asked for, in that order. Needs no device: moelink-warmup compiles these where there is none.
+  [[nodiscard]] std::vector<KernelRequest> requests() const;
 
  private:
   [[nodiscard]] std::shared_ptr<KernelSlot> slot_for(KernelRequest request);

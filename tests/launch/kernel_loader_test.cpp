@@ -83,7 +83,7 @@ TEST_F(KernelLoaderTest, EqualSpecsAreOneKernel) {
   (void)loader_.add<Scale>({.threads = 32, .factor = 2});
   (void)loader_.add<Scale>({.threads = 32, .factor = 3});
   (void)loader_.add<Scale>({.threads = 32, .factor = 2});
-  EXPECT_EQ(loader_.slots().size(), 2u);
+  EXPECT_EQ(loader_.requests().size(), 2u);
 }
 
 TEST_F(KernelLoaderTest, LaunchBeforeLoadIsAnErrorThatNamesTheKernel) {
@@ -159,8 +159,14 @@ TEST_F(KernelLoaderTest, LaunchingAllocatesNothingOnceWarm) {
 TEST_F(KernelLoaderTest, HostKernelsNeedNoCompiler) {
   (void)loader_.add<Scale>({.threads = 32, .factor = 2});
   loader_.load();
-  EXPECT_EQ(loader_.slots()[0]->compiled, nullptr);
   EXPECT_EQ(loader_.describe(), "Scale\n");
+}
+
+TEST(KernelLoader, WhatAGpuWouldNeedIsKnownWithoutOne) {
+  KernelLoader loader(Device::cuda(0));
+  (void)loader.add<Scale>({.threads = 32, .factor = 2});
+  ASSERT_EQ(loader.requests().size(), 1u);
+  EXPECT_EQ(loader.requests()[0].expression, "moelink::entry<moelink::test::Scale, moelink::test::ScaleSpec{32, 2}>");
 }
 
 TEST(KernelLoader, GpuThatIsNotThereIsAnError) {
