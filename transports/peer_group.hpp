@@ -1,28 +1,21 @@
 // The ranks of a node that map each other's memory, and how.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "moelink/device.hpp"
-#include "transports/descriptors/private_directory.hpp"
+#include "transports/allocate.hpp"
 #include "transports/reach.hpp"
 #include "transports/rendezvous.hpp"
 #include "transports/symmetric_buffer.hpp"
 
 namespace moelink {
 
-struct PeerGroupOptions {
-  /// How long this rank waits for its peers while memory is mapped.
-  std::chrono::milliseconds deadline{30'000};
-  /// How long a destructor waits for peers that may still write this rank's memory (ipc and multicast only).
-  std::chrono::milliseconds farewell_deadline{5'000};
-  /// Where sockets are made for a moment; 0700, this user's.
-  std::string socket_directory = PrivateDirectory::default_parent();
+struct PeerGroupOptions : AllocateOptions {
   /// Consider no other kind.
-  std::optional<MemoryKind> only;
+  std::optional<MemoryKind> only = std::nullopt;
 };
 
 /// One rank's view of its node. `rendezvous` must outlive it.
@@ -34,9 +27,7 @@ class PeerGroup {
   ~PeerGroup();
   PeerGroup(PeerGroup&&) noexcept;
 
-  /// Collective over all ranks; `size_bytes` must be equal everywhere (else ErrorCode::mismatch, naming rank and
-  /// values). On return every peer has mapped every other. If it fails anywhere it throws everywhere, and nothing is
-  /// left behind.
+  /// Collective: see allocate_symmetric().
   [[nodiscard]] SymmetricBuffer allocate(std::size_t size_bytes);
 
   [[nodiscard]] const ReachFacts& facts() const noexcept { return facts_; }

@@ -46,9 +46,8 @@ RankPlace place_of(Device device) {
 }
 
 std::string node_key(const RankPlace& place) {
-  return place.has_fabric
-             ? "fabric " + hex(place.fabric_cluster) + " clique " + std::to_string(place.fabric_clique)
-             : "machine " + std::string(place.machine.data());
+  return place.has_fabric ? "fabric " + hex(place.fabric_cluster) + " clique " + std::to_string(place.fabric_clique)
+                          : "machine " + std::string(place.machine.data());
 }
 
 }  // namespace moelink

@@ -13,12 +13,12 @@ namespace moelink {
 
 /// Facts that a rank publishes. Travels between ranks as bytes.
 struct RankPlace {
-  std::uint64_t process = 0;              ///< process_token()
-  std::array<char, 40> machine{};         ///< boot id
-  std::int32_t device_ordinal = -1;       ///< in its own process; -1: host
+  std::uint64_t process = 0;         ///< process_token()
+  std::array<char, 40> machine{};    ///< boot id
+  std::int32_t device_ordinal = -1;  ///< in its own process; -1: host
   std::array<std::uint8_t, 16> device_uuid{};
-  std::uint8_t device_kinds = 0;          ///< bit per MemoryKind that the device and its driver support
-  bool has_fabric = false;                ///< the device is a ready member of an NVLink fabric
+  std::uint8_t device_kinds = 0;  ///< bit per MemoryKind that the device and its driver support
+  bool has_fabric = false;        ///< the device is a ready member of an NVLink fabric
   std::array<std::uint8_t, 16> fabric_cluster{};
   std::uint32_t fabric_clique = 0;
 

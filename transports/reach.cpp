@@ -107,8 +107,9 @@ MemoryChoice choose_memory(const ReachFacts& facts, int node, std::optional<Memo
   for (int i = 0; i < kNumMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
     std::string& reason = choice.reasons[static_cast<std::size_t>(i)];
-    reason = only.has_value() && *only != kind ? "not considered: only " + std::string(name_of(*only)) + " was asked for"
-                                               : first_obstacle(kind);
+    reason = only.has_value() && *only != kind
+                 ? "not considered: only " + std::string(name_of(*only)) + " was asked for"
+                 : first_obstacle(kind);
     if (reason.empty() && !choice.kind.has_value()) {
       choice.kind = kind;
     }

@@ -6,9 +6,9 @@
 
 namespace moelink {
 
-/// One rank's way to meet the others. Calls are collective: every rank makes the same ones in the same order. They throw
-/// Error (timeout, peer, aborted) when a rank does not come; none waits forever. The deadline should exceed that of
-/// SymmetricOptions, so that a rank that waits for its peers' descriptors can still tell the others what it met.
+/// One rank's way to meet the others. Calls are collective: every rank makes the same ones in the same order. They
+/// throw Error (timeout, peer, aborted) when a rank does not come; none waits forever. The deadline should exceed that
+/// of SymmetricOptions, so that a rank that waits for its peers' descriptors can still tell the others what it met.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;

@@ -49,8 +49,8 @@ std::vector<SymmetricBuffer> allocate_in_process(std::span<const InProcessRank> 
   constexpr std::chrono::milliseconds kNoFarewell{0};
   std::vector<std::unique_ptr<SymmetricBuffer::State>> states;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    states.push_back(std::make_unique<SymmetricBuffer::State>(
-        make_threads_memory(ranks[rank].device), static_cast<int>(rank), nodes, size_bytes, kNoFarewell));
+    states.push_back(std::make_unique<SymmetricBuffer::State>(make_threads_memory(ranks[rank].device),
+                                                              static_cast<int>(rank), nodes, size_bytes, kNoFarewell));
   }
   std::vector<SymmetricBuffer> buffers;
   for (auto& state : states) {

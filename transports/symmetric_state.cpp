@@ -67,8 +67,8 @@ void SymmetricBuffer::State::unmap_peers() {
 }
 
 SymmetricBuffer::State::~State() {
-  // NOTE [who may still write]: docs/symmetric-memory.md. Where the memory's life is counted, a peer's mapping keeps it,
-  // and nobody has to wait. Otherwise wait for the peers, and keep the memory if one of them does not answer.
+  // NOTE [who may still write]: docs/symmetric-memory.md. Where the memory's life is counted, a peer's mapping keeps
+  // it, and nobody has to wait. Otherwise wait for the peers, and keep the memory if one of them does not answer.
   if (transport_->lifetime() == Lifetime::counted || !finished_) {
     return;
   }

@@ -45,7 +45,7 @@ class SymmetricBuffer::State {
   std::chrono::milliseconds farewell_deadline_;
   bool finished_ = false;
   bool abandoned_ = false;
-  std::vector<u8*> bases_;                            // by rank; null where not mapped
+  std::vector<u8*> bases_;  // by rank; null where not mapped
   std::shared_ptr<LocalMemory> local_;
   std::vector<std::shared_ptr<MappedMemory>> peers_;  // by rank; null for this rank and for other nodes
   Window window_;

@@ -8,9 +8,9 @@
 
 namespace moelink {
 
-/// Runs `step` here, then learns how it went everywhere. Collective, and a barrier: on return every rank's step is done.
-/// If it failed anywhere, every rank throws: the rank concerned its own exception, the others ErrorCode::peer with that
-/// rank and its words. So that one rank's failure never leaves the others waiting.
+/// Runs `step` here, then learns how it went everywhere. Collective, and a barrier: on return every rank's step is
+/// done. If it failed anywhere, every rank throws: the rank concerned its own exception, the others ErrorCode::peer
+/// with that rank and its words. So that one rank's failure never leaves the others waiting.
 void together(Rendezvous& rendezvous, std::string_view what, const std::function<void()>& step);
 
 }  // namespace moelink

@@ -7,12 +7,6 @@
 namespace moelink {
 namespace {
 
-bool has(const CudaDriver& driver, CUdevice device, CUdevice_attribute attribute) {
-  int value = 0;
-  // A driver that does not know the attribute does not have the feature.
-  return driver.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
-}
-
 std::array<std::uint8_t, 16> uuid_of(const CudaDriver& driver, CUdevice device) {
   CUuuid uuid{};
   check_cuda(driver.device_get_uuid(&uuid, device), "cuDeviceGetUuid");

@@ -123,10 +123,9 @@ DescriptorExchange::DescriptorExchange(int rank, const std::string& parent, std:
     : rank_(rank), deadline_(deadline), directory_(parent, deadline_), listener_(make_socket()) {
   const std::string path = directory_.file_path();
   if (path.size() >= address_.path.size()) {
-    throw Error(ErrorCode::invalid_argument, "the socket path " + path + " has " + std::to_string(path.size()) +
-                                                 " characters; Unix sockets allow " +
-                                                 std::to_string(address_.path.size() - 1) +
-                                                 ". Name a shorter directory with MOELINK_SOCKET_DIR");
+    throw Error(ErrorCode::invalid_argument,
+                "the socket path " + path + " has " + std::to_string(path.size()) + " characters; Unix sockets allow " +
+                    std::to_string(address_.path.size() - 1) + ". Name a shorter directory with MOELINK_SOCKET_DIR");
   }
   std::ranges::copy(path, address_.path.begin());
   if (::getrandom(&address_.nonce, sizeof(address_.nonce), 0) != static_cast<ssize_t>(sizeof(address_.nonce))) {

@@ -11,8 +11,8 @@ namespace moelink {
 
 struct DescriptorMessage {
   std::uint32_t magic = kMagic;
-  std::int32_t sender = 0;     ///< rank
-  std::uint64_t nonce = 0;     ///< the receiver's
+  std::int32_t sender = 0;                             ///< rank
+  std::uint64_t nonce = 0;                             ///< the receiver's
   static constexpr std::uint32_t kMagic = 0x6d6c6664;  // "mlfd"
 };
 

@@ -17,8 +17,9 @@ std::byte* map_pages(int fd, std::size_t size_bytes, int flags) {
   void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
-    throw Error(ErrorCode::capacity, "mapping " + std::to_string(size_bytes) + " bytes of host memory failed with errno " +
-                                         std::to_string(error) + " (" + std::strerror(error) +
+    throw Error(ErrorCode::capacity, "mapping " + std::to_string(size_bytes) +
+                                         " bytes of host memory failed with errno " + std::to_string(error) + " (" +
+                                         std::strerror(error) +
                                          "); check `ulimit -v` and the memory limit of the container");
   }
   return static_cast<std::byte*>(data);

@@ -75,8 +75,9 @@ class HostThreadsTransport final : public ThreadsTransport {
  private:
   void reach_device(int owner_ordinal) override {
     if (owner_ordinal >= 0) {
-      throw Error(ErrorCode::unsupported, "a rank on the host cannot map the memory of a rank on cuda:" +
-                                              std::to_string(owner_ordinal) + "; run all ranks on the same kind of device");
+      throw Error(ErrorCode::unsupported,
+                  "a rank on the host cannot map the memory of a rank on cuda:" + std::to_string(owner_ordinal) +
+                      "; run all ranks on the same kind of device");
     }
   }
 };
