@@ -1,0 +1,130 @@
+#include "base/fault.hpp"
+
+#include <atomic>
+#include <iomanip>
+
+#include "base/text.hpp"
+
+namespace moelink {
+namespace {
+
+std::string rank_name(int rank) { return text("rank ", rank); }
+
+std::string wait_of(const FaultRecord& record) {
+  const FaultPhase phase = record.fault.phase;
+  std::string whom = record.fault.peer >= 0 ? rank_name(record.fault.peer) : "its own blocks";
+  return text("waited ", std::fixed, std::setprecision(3), static_cast<double>(record.waited_ns) * 1e-9, " s for ",
+              whom, " in ", name_of(phase), " of epoch ", record.epoch, ": expected ", record.expected, ", saw ",
+              record.seen);
+}
+
+ErrorCode code_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::wait_expired:
+      return ErrorCode::timeout;
+    case FaultKind::out_of_order:
+      return ErrorCode::out_of_order;
+    case FaultKind::aborted:
+      return ErrorCode::aborted;
+    case FaultKind::none:
+    case FaultKind::peer_fault:
+    case FaultKind::link_broken:
+      return ErrorCode::peer;
+  }
+  return ErrorCode::peer;
+}
+
+}  // namespace
+
+std::string_view name_of(FaultKind kind) noexcept {
+  switch (kind) {
+    case FaultKind::none:
+      return "none";
+    case FaultKind::wait_expired:
+      return "wait_expired";
+    case FaultKind::peer_fault:
+      return "peer_fault";
+    case FaultKind::out_of_order:
+      return "out_of_order";
+    case FaultKind::link_broken:
+      return "link_broken";
+    case FaultKind::aborted:
+      return "aborted";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(FaultPhase phase) noexcept {
+  switch (phase) {
+    case FaultPhase::none:
+      return "none";
+    case FaultPhase::grid_barrier:
+      return "grid_barrier";
+    case FaultPhase::peer_barrier:
+      return "peer_barrier";
+    case FaultPhase::dispatch_send:
+      return "dispatch_send";
+    case FaultPhase::dispatch_receive:
+      return "dispatch_receive";
+    case FaultPhase::combine_send:
+      return "combine_send";
+    case FaultPhase::combine_receive:
+      return "combine_receive";
+    case FaultPhase::all_reduce:
+      return "all_reduce";
+    case FaultPhase::proxy:
+      return "proxy";
+  }
+  return "unknown";
+}
+
+std::optional<FaultRecord> read_fault(const FaultRecord& record) noexcept {
+  // The device's release of is_complete covers the rest of the record.
+  std::atomic_ref<u64> is_complete(const_cast<FaultRecord&>(record).is_complete);
+  if (is_complete.load(std::memory_order_acquire) == 0) {
+    return std::nullopt;
+  }
+  FaultRecord copy = {};
+  copy.is_complete = 1;
+  copy.fault = record.fault;
+  copy.rank = record.rank;
+  copy.epoch = record.epoch;
+  copy.expected = record.expected;
+  copy.seen = record.seen;
+  copy.waited_ns = record.waited_ns;
+  return copy;
+}
+
+std::string to_string(const FaultRecord& record) {
+  const std::string us = rank_name(record.rank);
+  const std::string them = rank_name(record.fault.rank);
+  switch (record.fault.kind) {
+    case FaultKind::none:
+      return us + " has no fault";
+    case FaultKind::wait_expired:
+      return text(us, " ", wait_of(record));
+    case FaultKind::peer_fault:
+      return text(them, " reported a fault in ", name_of(record.fault.phase),
+                  record.fault.peer >= 0 ? text(", where it waited for ", rank_name(record.fault.peer)) : "");
+    case FaultKind::out_of_order:
+      return text(them, " was called out of order in ", name_of(record.fault.phase), " of epoch ", record.epoch,
+                  ": expected ", record.expected, ", saw ", record.seen);
+    case FaultKind::link_broken:
+      return text("the link between ", them, " and ", rank_name(record.fault.peer), " broke in ",
+                  name_of(record.fault.phase), " of epoch ", record.epoch);
+    case FaultKind::aborted:
+      return text(them, " gave up (abort) in ", name_of(record.fault.phase), " of epoch ", record.epoch);
+  }
+  return us + " has an unknown fault";
+}
+
+Error error_of(const FaultRecord& record, const std::source_location& where) {
+  return Error(code_of(record.fault.kind),
+               to_string(record) + "; the object is unusable from here on: destroy it on every rank", where);
+}
+
+void request_abort(FaultRecord& record) noexcept {
+  std::atomic_ref<u64>(record.abort_requested).store(1, std::memory_order_relaxed);
+}
+
+}  // namespace moelink
