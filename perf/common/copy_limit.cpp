@@ -1,0 +1,63 @@
+#include "perf/common/copy_limit.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "perf/common/payload.hpp"
+#include "perf/common/statistics.hpp"
+
+namespace moelink::perf {
+namespace {
+
+constexpr std::int64_t kLargestCopyBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kSmallestShareBytes = 64 << 10;  // less is not worth waking a thread for
+
+}  // namespace
+
+void CopyLimit::reserve(std::int64_t bytes) {
+  if (static_cast<std::int64_t>(from_.size_bytes()) >= bytes) return;
+  from_ = Buffer();
+  to_ = Buffer();
+  const std::int64_t page = 4096;
+  const std::int64_t rows = (bytes + page - 1) / page;
+  from_ = Buffer(stream_.device(), static_cast<std::size_t>(rows * page));
+  to_ = Buffer(stream_.device(), static_cast<std::size_t>(rows * page));
+  upload({.type = DataType::bytes, .rows = rows, .row_bytes = page, .seed = 1}, from_.data(), stream_, team_);
+  upload({.type = DataType::bytes, .rows = rows, .row_bytes = page, .seed = 2}, to_.data(), stream_, team_);
+}
+
+void CopyLimit::copy(std::int64_t set, std::int64_t bytes) {
+  const std::byte* from = from_.as<std::byte>() + set * bytes;
+  std::byte* to = to_.as<std::byte>() + set * bytes;
+  if (stream_.device().is_cuda()) {
+    copy_bytes(to, from, static_cast<std::size_t>(bytes), stream_);
+    return;
+  }
+  if (bytes < 2 * kSmallestShareBytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
+  team_.run([&](int thread) {
+    const std::int64_t begin = bytes * thread / team_.size();
+    const std::int64_t end = bytes * (thread + 1) / team_.size();
+    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+double CopyLimit::time_us(std::int64_t moved_bytes, int num_sets, const TimingOptions& options) {
+  const std::int64_t wanted = moved_bytes / 2;  // a copy of n bytes reads n and writes n
+  if (wanted == 0) return 0;
+  const std::int64_t copied = std::min(wanted, kLargestCopyBytes) / 16 * 16;
+  const auto sets = static_cast<int>(std::clamp<std::int64_t>(kLargestCopyBytes / copied, 1, num_sets));
+  reserve(copied * sets);
+  const auto enqueue = [&] {
+    for (int set = 0; set < sets; ++set) {
+      copy(set, copied);
+    }
+  };
+  TimedTurns copies(stream_, {{.enqueue = enqueue, .num_calls = sets}}, options);
+  const double median = percentiles(copies.time().front()).p50;
+  return median * static_cast<double>(wanted) / static_cast<double>(copied);
+}
+
+}  // namespace moelink::perf

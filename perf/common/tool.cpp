@@ -1,0 +1,47 @@
+#include "perf/common/tool.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "moelink/environment.hpp"
+#include "moelink/version.hpp"
+#include "perf/common/usage_error.hpp"
+
+namespace moelink::perf {
+namespace {
+
+void say(const CLI::App& app, const std::string& what) { fmt::print(stderr, "{}: {}\n", app.get_name(), what); }
+
+int usage(const CLI::App& app, const std::string& what) {
+  say(app, fmt::format("{} ({} --help lists all flags)", what, app.get_name()));
+  return kExitUsage;
+}
+
+}  // namespace
+
+int run_tool(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
+  app.set_version_flag("--version", MOELINK_VERSION);
+  app.footer(
+      fmt::format("Environment:\n{}\nExit code: 0 good; 1 wrong values, nothing measured, or an error; 2 flags "
+                  "that cannot be followed.",
+                  describe_environment()));
+  try {
+    app.parse(argc, argv);
+    return body();
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    return usage(app, error.what());
+  } catch (const UsageError& error) {
+    return usage(app, error.what());
+  } catch (const std::bad_alloc&) {
+    say(app, "out of host memory; use fewer tokens or --sets 1");
+  } catch (const std::exception& error) {
+    say(app, error.what());
+  }
+  return kExitWrong;
+}
+
+}  // namespace moelink::perf

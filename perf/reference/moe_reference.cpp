@@ -1,0 +1,197 @@
+#include "perf/reference/moe_reference.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "perf/reference/element.hpp"
+#include "perf/reference/expert.hpp"
+
+namespace moelink::perf {
+namespace {
+
+constexpr std::int64_t kRowsAtOnce = 8;  // per thread: a few hundred kilobytes
+
+/// One row of numbers, made, weighted and summed in storage of its own.
+template <class Element>
+struct Row {
+  explicit Row(std::int64_t columns) : values(static_cast<std::size_t>(columns)) {}
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(values.data()); }
+  std::vector<typename Element::Bits> values;
+};
+
+/// Rows that are multiplied on the way in are rounded to their own type.
+template <class Element>
+void scale_row(Row<Element>& row, float weight) {
+  if constexpr (!std::is_same_v<Element, OpaqueByte>) {
+    for (auto& value : row.values) {
+      value = Element::store(Element::load(value) * weight);
+    }
+  }
+}
+
+/// The row that expert `expert` gives for `in`, as floats that the output type can hold.
+template <class In, class Out>
+void expert_row(std::int64_t expert, const typename In::Bits* in, std::int64_t columns, typename Out::Bits* out) {
+  const Expert function(expert);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    out[i] = Out::store(function(In::load(in[i])));
+  }
+}
+
+template <class Bits>
+void compare_row(const std::vector<Bits>& expected, const std::byte* seen_bytes, const char* what, std::int64_t row,
+                 Mismatches& mismatches) {
+  if (std::memcmp(expected.data(), seen_bytes, expected.size() * sizeof(Bits)) == 0) return;
+  std::int64_t wrong = 0;
+  std::size_t first = expected.size();
+  Bits first_seen{};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    Bits seen{};
+    std::memcpy(&seen, seen_bytes + i * sizeof(Bits), sizeof(Bits));
+    if (seen == expected[i]) continue;
+    if (wrong++ == 0) {
+      first = i;
+      first_seen = seen;
+    }
+  }
+  mismatches.add(wrong, [&] {
+    return fmt::format("{} {} column {}: 0x{:0{}x} instead of 0x{:0{}x}", what, row, first, first_seen,
+                       2 * sizeof(Bits), expected[first], 2 * sizeof(Bits));
+  });
+}
+
+/// Calls `check(row, entry)` for every row of the range that is not a pad.
+template <class Check>
+void for_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, Team& team, Check&& check) {
+  team.for_ranges(count, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t entry = moe.plan->entry_of_row[static_cast<std::size_t>(first_row + i)];
+      if (entry >= 0) check(i, entry);
+    }
+  });
+}
+
+}  // namespace
+
+void check_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows, Team& team,
+                Mismatches& mismatches) {
+  visit_element(moe.tokens.type, [&](auto element) {
+    using Element = decltype(element);
+    const auto columns = moe.tokens.row_bytes / static_cast<std::int64_t>(sizeof(typename Element::Bits));
+    for_rows(moe, first_row, count, team, [&](std::int64_t i, std::int64_t entry) {
+      thread_local Row<Element> expected(0);
+      expected.values.resize(static_cast<std::size_t>(columns));
+      moe.tokens.make_row(entry / moe.routing->top_k, expected.bytes());
+      if (moe.weight_mode == WeightMode::on_input) {
+        scale_row(expected, moe.routing->weights[static_cast<std::size_t>(entry)]);
+      }
+      compare_row(expected.values, rows + i * moe.tokens.row_bytes, "dispatched row", first_row + i, mismatches);
+    });
+  });
+}
+
+void check_scales(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* scales, Team& team,
+                  Mismatches& mismatches) {
+  for_rows(moe, first_row, count, team, [&](std::int64_t i, std::int64_t entry) {
+    thread_local Row<OpaqueByte> expected(0);
+    expected.values.resize(static_cast<std::size_t>(moe.scales.row_bytes));
+    moe.scales.make_row(entry / moe.routing->top_k, expected.bytes());
+    compare_row(expected.values, scales + i * moe.scales.row_bytes, "scales of row", first_row + i, mismatches);
+  });
+}
+
+void apply_experts(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows,
+                   std::byte* expert_output, Team& team) {
+  visit_element(moe.tokens.type, [&](auto in) {
+    visit_number(moe.expert_output, [&](auto out) {
+      using In = decltype(in);
+      using Out = decltype(out);
+      const auto out_bytes = moe.hidden * static_cast<std::int64_t>(sizeof(typename Out::Bits));
+      for_rows(moe, first_row, count, team, [&](std::int64_t i, std::int64_t) {
+        expert_row<In, Out>(moe.plan->expert_of_row[static_cast<std::size_t>(first_row + i)],
+                            reinterpret_cast<const typename In::Bits*>(rows + i * moe.tokens.row_bytes), moe.hidden,
+                            reinterpret_cast<typename Out::Bits*>(expert_output + i * out_bytes));
+      });
+    });
+  });
+}
+
+namespace {
+
+/// One token's sum, in the documented order: k ascending from zero, product and sum each rounded.
+template <class In, class Mid, class Out>
+class TokenSum {
+ public:
+  explicit TokenSum(const MoeCase& moe)
+      : moe_(moe),
+        token_(moe.hidden),
+        row_(moe.hidden),
+        expert_output_(moe.hidden),
+        sum_(static_cast<std::size_t>(moe.hidden)),
+        output_(moe.hidden) {}
+
+  const std::vector<typename Out::Bits>& operator()(std::int64_t token) {
+    moe_.tokens.make_row(token, token_.bytes());
+    std::fill(sum_.begin(), sum_.end(), 0.0F);
+    for (int k = 0; k < moe_.routing->top_k; ++k) {
+      const auto entry = static_cast<std::size_t>(token * moe_.routing->top_k + k);
+      if (moe_.plan->row_of_entry[entry] >= 0) {
+        add(moe_.routing->expert_ids[entry], moe_.routing->weights[entry]);
+      }
+    }
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      output_.values[i] = Out::store(sum_[i]);
+    }
+    return output_.values;
+  }
+
+ private:
+  void add(std::int64_t expert, float weight) {
+    const auto* in = token_.values.data();
+    if (moe_.weight_mode == WeightMode::on_input) {
+      row_.values = token_.values;
+      scale_row(row_, weight);
+      in = row_.values.data();
+    }
+    expert_row<In, Mid>(expert, in, moe_.hidden, expert_output_.values.data());
+    const typename Mid::Bits* y = expert_output_.values.data();
+    float* sum = sum_.data();
+    const std::int64_t hidden = moe_.hidden;
+    if (moe_.weight_mode == WeightMode::on_combine) {
+      for (std::int64_t i = 0; i < hidden; ++i) sum[i] += weight * Mid::load(y[i]);
+    } else {
+      for (std::int64_t i = 0; i < hidden; ++i) sum[i] += Mid::load(y[i]);
+    }
+  }
+
+  const MoeCase& moe_;
+  Row<In> token_;
+  Row<In> row_;
+  Row<Mid> expert_output_;
+  std::vector<float> sum_;
+  Row<Out> output_;
+};
+
+}  // namespace
+
+void check_output(const MoeCase& moe, std::int64_t first_token, std::int64_t count, const std::byte* output, Team& team,
+                  Mismatches& mismatches) {
+  visit_element(moe.tokens.type, [&](auto in) {
+    visit_number(moe.expert_output, [&](auto mid) {
+      visit_number(moe.output, [&](auto out) {
+        using Out = decltype(out);
+        const auto out_bytes = moe.hidden * static_cast<std::int64_t>(sizeof(typename Out::Bits));
+        team.for_ranges(count, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+          TokenSum<decltype(in), decltype(mid), Out> sum(moe);
+          for (std::int64_t i = begin; i < end; ++i) {
+            compare_row(sum(first_token + i), output + i * out_bytes, "output of token", first_token + i, mismatches);
+          }
+        });
+      });
+    });
+  });
+}
+
+}  // namespace moelink::perf
