@@ -34,7 +34,7 @@ bool await_farewells(std::span<const std::shared_ptr<MappedMemory>> peers, const
       for (std::size_t rank = 0; rank < peers.size(); ++rank) {
         all = all && (peers[rank] == nullptr || words[rank] == kGone);
       }
-      if (all || deadline.passed()) {
+      if (all || deadline.expired()) {
         return all;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

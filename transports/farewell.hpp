@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "transports/deadline.hpp"
+#include "base/deadline.hpp"
 #include "transports/memory.hpp"
 
 namespace moelink {

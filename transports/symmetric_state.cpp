@@ -74,7 +74,7 @@ SymmetricBuffer::State::~State() {
   }
   say_farewell(window_.rank, peers_, layout_.farewell_offset);
   const auto patience = abandoned_ ? std::chrono::milliseconds(0) : farewell_deadline_;
-  if (!await_farewells(peers_, *local_, layout_.farewell_offset, Deadline(patience))) {
+  if (!await_farewells(peers_, *local_, layout_.farewell_offset, Deadline::after(patience))) {
     keep_forever(std::move(local_));
   }
 }

@@ -142,7 +142,7 @@ TEST(DescriptorExchange, APathTooLongForASocketIsRefusedAndLeavesNothing) {
 
 TEST(PrivateDirectory, OthersCannotEnterIt) {
   const TestDirectory directory;
-  const PrivateDirectory mine(directory.path(), Deadline(kLong));
+  const PrivateDirectory mine(directory.path(), Deadline::after(kLong));
   struct stat status {};
   ASSERT_EQ(::stat(directory.path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777U, 0700U);
@@ -153,7 +153,7 @@ TEST(PrivateDirectory, AParentThatOthersCanEnterIsRefused) {
   ASSERT_EQ(::mkdir(directory.path().c_str(), 0755), 0);
   ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
   try {
-    const PrivateDirectory mine(directory.path(), Deadline(kLong));
+    const PrivateDirectory mine(directory.path(), Deadline::after(kLong));
     FAIL() << "anybody could have put a socket there";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("0755"), std::string::npos) << error.what();
@@ -163,7 +163,7 @@ TEST(PrivateDirectory, AParentThatOthersCanEnterIsRefused) {
 TEST(PrivateDirectory, AParentThatIsALinkIsRefused) {
   const TestDirectory directory;
   ASSERT_EQ(::symlink("/tmp", directory.path().c_str()), 0);
-  EXPECT_THROW(PrivateDirectory(directory.path(), Deadline(kLong)), Error);
+  EXPECT_THROW(PrivateDirectory(directory.path(), Deadline::after(kLong)), Error);
 }
 
 TEST(PrivateDirectory, WhatAKilledProcessLeftIsRemovedByTheNext) {
@@ -177,14 +177,14 @@ TEST(PrivateDirectory, WhatAKilledProcessLeftIsRemovedByTheNext) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   ASSERT_GT(count_leftovers(directory.path()).files, 0);
-  { const PrivateDirectory next(directory.path(), Deadline(kLong)); }
+  { const PrivateDirectory next(directory.path(), Deadline::after(kLong)); }
   EXPECT_EQ(count_leftovers(directory.path()).files, 0);
 }
 
 TEST(PrivateDirectory, TheLivingAreLeftAlone) {
   const TestDirectory directory;
   const DescriptorExchange living(0, directory.path(), kLong);
-  { const PrivateDirectory next(directory.path(), Deadline(kLong)); }
+  { const PrivateDirectory next(directory.path(), Deadline::after(kLong)); }
   EXPECT_TRUE(std::filesystem::exists(living.address().path.data()));
 }
 
@@ -194,7 +194,7 @@ TEST(PrivateDirectory, ManyAtOnceDoNotRemoveEachOther) {
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < 50; ++round) {
-        const PrivateDirectory mine(directory.path(), Deadline(kLong));
+        const PrivateDirectory mine(directory.path(), Deadline::after(kLong));
         EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(mine.file_path()).parent_path()));
       }
     });

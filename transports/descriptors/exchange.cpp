@@ -120,7 +120,7 @@ std::string missing_ranks(std::span<const DescriptorExchange::Peer> peers, std::
 }  // namespace
 
 DescriptorExchange::DescriptorExchange(int rank, const std::string& parent, std::chrono::milliseconds deadline)
-    : rank_(rank), deadline_(deadline), directory_(parent, deadline_), listener_(make_socket()) {
+    : rank_(rank), deadline_(Deadline::after(deadline)), directory_(parent, deadline_), listener_(make_socket()) {
   const std::string path = directory_.file_path();
   if (path.size() >= address_.path.size()) {
     throw Error(ErrorCode::invalid_argument,
@@ -161,12 +161,12 @@ std::vector<UniqueFd> DescriptorExchange::run(int descriptor, std::span<const Pe
     if (num_sent == peers.size() && num_received == peers.size()) {
       break;
     }
-    if (deadline_.passed()) {
+    if (deadline_.expired()) {
       throw Error(ErrorCode::timeout, "memory descriptors were not exchanged in time; rank " + std::to_string(rank_) +
                                           " has none of rank(s) " + missing_ranks(peers, received));
     }
     const bool all_sent = num_sent == peers.size();
-    callers.wait(listener_.get(), deadline_.left_ms(all_sent ? 1000 : kRetryMs));
+    callers.wait(listener_.get(), all_sent ? deadline_.poll_timeout_ms() : kRetryMs);
     callers.accept_all(listener_.get());
     callers.receive_all(take);
   }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "base/unique_fd.hpp"
-#include "transports/deadline.hpp"
 #include "transports/descriptors/private_directory.hpp"
 
 namespace moelink {

@@ -98,7 +98,7 @@ std::string PrivateDirectory::default_parent() { return "/tmp/moelink-" + std::t
 
 PrivateDirectory::PrivateDirectory(const std::string& parent, const Deadline& deadline) : parent_(parent) {
   while (!try_make()) {
-    if (deadline.passed()) {
+    if (deadline.expired()) {
       throw Error(ErrorCode::timeout, "no directory could be made in " + parent + ": others keep removing it");
     }
   }

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/deadline.hpp"
 #include "base/unique_fd.hpp"
-#include "transports/deadline.hpp"
 
 namespace moelink {
 
