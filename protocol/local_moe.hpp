@@ -4,6 +4,7 @@
 #pragma once
 
 #include "moelink/protocol/element.hpp"
+#include "moelink/protocol/fault.hpp"
 #include "moelink/protocol/types.hpp"
 
 namespace moelink {
@@ -17,6 +18,8 @@ struct ExchangeStatus {
   u64 token_counts_clamped;
   u64 calls_out_of_order;
 };
+
+struct GridBarrierWord;  // moelink/device/sync/grid_barrier.cuh
 
 /// Layouts as kernels know them.
 enum class RowLayout : i32 { packed, batched };
@@ -48,6 +51,7 @@ struct LocalDispatchArgs {
   const i32* device_num_tokens;  ///< device-side count or null
   i32 num_tokens;                ///< the count, or its upper bound
   i32 parts;                     ///< decode and move: blocks that share one row (local_plan.hpp)
+  i32 ring_bytes;                ///< prefill and move on a GPU: block scratch that rows pass through (local_plan.hpp)
   // Where rows go. Rows are numbered by 32 bits: rows in all and num_tokens * top_k are less than 2^31.
   RowLayout layout;
   i32 alignment;  ///< packed: power of two
@@ -66,10 +70,11 @@ struct LocalDispatchArgs {
   float* weight_of_entry;  ///< [max_tokens * top_k]
   i32* num_tokens_snapshot;
   // Workspace.
-  u64* grid_barrier;  ///< prefill: one grid barrier, zero at construction
-  u32* block_counts;  ///< prefill: prefill_workspace_words(num_experts, largest grid) words, no contents
-  u64* phase;         ///< device word: calls completed, dispatch makes it odd, combine even
+  GridBarrierWord* grid_barrier;  ///< prefill: of this Exchange, zero at construction
+  u32* block_counts;              ///< prefill: prefill_workspace_words(num_experts, largest grid) words, no contents
+  u64* phase;                     ///< device word: calls completed, dispatch makes it odd, combine even
   ExchangeStatus* status;
+  FaultContext fault;  ///< prefill: for a grid barrier that some block never reaches
 };
 
 /// Words of LocalDispatchArgs::block_counts: a row of counts per block, and one of totals.
@@ -79,11 +84,12 @@ constexpr i64 prefill_workspace_words(i64 num_experts, i64 grid) { return (grid 
 struct LocalCombineSpec {
   i64 hidden = 0;  ///< elements per row
   i32 top_k = 0;
-  i32 threads = 0;
+  i32 threads = 0;        ///< block size, a multiple of 32
+  i32 blocks_per_sm = 1;  ///< blocks one SM should hold at once: bounds registers
   Element input = Element::bfloat16;
   Element output = Element::bfloat16;
 
-  constexpr auto fields(auto&& visit) const { return visit(hidden, top_k, threads, input, output); }
+  constexpr auto fields(auto&& visit) const { return visit(hidden, top_k, threads, blocks_per_sm, input, output); }
 };
 
 /// Arguments of combine.

@@ -5,9 +5,11 @@
 #if defined(__CUDACC__)
 #define MOELINK_DEVICE __device__ __forceinline__
 #define MOELINK_ON_DEVICE 1
+#define MOELINK_UNROLL _Pragma("unroll")
 #else
 #define MOELINK_DEVICE inline
 #define MOELINK_ON_DEVICE 0
+#define MOELINK_UNROLL
 #endif
 
 namespace moelink {

@@ -1,0 +1,184 @@
+// Dispatch of many tokens in one launch of a resident grid. A block has a contiguous range of tokens and
+//  1. begins to load its first rows into the ring,
+//  2. counts its entries per expert, in scratch, and writes the counts to its row of the matrix counts[block][expert];
+//     grid barrier;
+//  3. sums some columns of the matrix: what the blocks before have of an expert (in place), and the expert's total;
+//     grid barrier;
+//  4. sums the totals, aligned, over the experts: with its own row of the matrix, the next row of each expert;
+//  publishes
+//     offsets and counts of some of the experts,
+//  5. walks its tokens in order, taking the next row of each entry's expert, and copies rows as they arrive; meanwhile
+//  its
+//     other warps mark the pads of those experts.
+//
+// Ordering: the matrix is written before a grid barrier and read behind it. Within an expert, rows go by block, and by
+// entry within a block: token order, since ranges ascend. Each row, entry and expert is written by one block. Routing
+// (two barriers and a few kilobytes per block) hides behind the loads of step 1.
+//
+// Memory owned: block scratch (PrefillScratch); block_counts and the grid barrier of the workspace. Nothing is kept
+// between launches.
+#pragma once
+
+#include "moelink/device/moe/experts.cuh"
+#include "moelink/device/moe/token_rows.cuh"
+#include "moelink/device/primitives/stable_rank.cuh"
+#include "moelink/device/sync/grid_barrier.cuh"
+
+namespace moelink {
+
+struct LocalPrefill {
+  using Spec = LocalDispatchSpec;
+  using Args = LocalDispatchArgs;
+  static constexpr const char* kName = "LocalPrefill";
+  static constexpr const char* kHeader = "moelink/device/moe/local_prefill.cuh";
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    const PhaseWord phase(ex, args.phase, PhaseWord::Call::dispatch);
+    const i32 given_tokens = load_token_count(args);
+    const i32 num_tokens = clamp_token_count(args, given_tokens);
+    const TokenRange range(ex, num_tokens);
+    const PrefillScratch at(spec().num_experts, args.ring_bytes);
+    u8* scratch = static_cast<u8*>(ex.scratch());
+    u32* experts = reinterpret_cast<u32*>(scratch + at.experts);
+
+    TokenRows<Exec, S> token_rows(spec, args, at, scratch, 1, range);
+    token_rows.start(ex);
+    count_entries(ex, spec, args, range, experts);
+    bool all_came = grid_barrier(ex, args.grid_barrier, args.fault);
+    if (all_came) {
+      sum_columns(ex, spec, args);
+      all_came = grid_barrier(ex, args.grid_barrier, args.fault);
+    }
+    if (!all_came) {
+      token_rows.abandon(ex);
+      clear_experts(ex, spec, args);
+      return;
+    }
+    find_first_rows(ex, spec, args, experts, reinterpret_cast<u32*>(scratch + at.warp_sums));
+    ex.sync_block();
+
+    const RowLimits limits(args);
+    token_rows.move(ex, [&](i64 entry) {
+      const u16 code = entry < 0 ? kSkippedCode : code_of_id(load_id(args, entry), spec().num_experts);
+      const u32 taken = take_next(ex, experts, code, spec().num_experts);
+      if (entry < 0) return Placement{};
+      const bool kept = code < spec().num_experts && taken < limits.end(code);
+      const Placement placement{kept ? static_cast<i32>(taken) : -1, load_weight(args, entry)};
+      publish_entry(args, entry, placement.row, code, placement.weight);
+      return placement;
+    });
+    if (has_pads(args)) mark_pads(ex, spec, args);
+    if (ex.block() == 0 && ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
+    phase.advance(args.status);
+  }
+
+ private:
+  /// Words from one row of the matrix to the next; the row behind the last block's holds the totals.
+  template <class S>
+  MOELINK_DEVICE static i64 matrix_row(S spec, i32 block) {
+    return static_cast<i64>(block) * round_up(spec().num_experts, 4);
+  }
+
+  /// Entries of each expert in this block's range, into scratch and the matrix.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void count_entries(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts) {
+    for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) counts[e] = 0;
+    ex.sync_block();
+    const i64 end = static_cast<i64>(range.end) * spec().top_k;
+    u32 out_of_range = 0;
+    for (i64 entry = static_cast<i64>(range.first) * spec().top_k + ex.thread(); entry < end;
+         entry += ex.num_threads()) {
+      const u16 code = code_of_id(load_id(args, entry), spec().num_experts);
+      if (code < spec().num_experts) scratch_add(ex, &counts[code], 1);
+      out_of_range += code == kOutOfRangeCode ? 1 : 0;
+    }
+    report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
+    ex.sync_block();
+    u32* row = args.block_counts + matrix_row(spec, ex.block());
+    for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) row[e] = counts[e];
+  }
+
+  /// Columns of the matrix become exclusive sums over the blocks; totals behind them. One warp an expert.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void sum_columns(const Exec& ex, S spec, const Args& args) {
+    constexpr int kAtOnce = 5;  // 132 or 148 blocks by 32 lanes
+    const i32 num_blocks = ex.num_blocks();
+    for (i32 e = ex.warp() * num_blocks + ex.block(); e < spec().num_experts; e += ex.num_warps() * num_blocks) {
+      u32 below = 0;
+      for (i32 first = 0; first < num_blocks; first += kAtOnce * Exec::kWarpSize) {
+        u32 counts[kAtOnce];
+        MOELINK_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const i32 block = first + i * Exec::kWarpSize + ex.lane();
+          counts[i] = block < num_blocks ? args.block_counts[matrix_row(spec, block) + e] : 0;
+        }
+        MOELINK_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const i32 block = first + i * Exec::kWarpSize + ex.lane();
+          const u32 below_block = below + warp_exclusive_sum(ex, counts[i]);
+          if (block < num_blocks) args.block_counts[matrix_row(spec, block) + e] = below_block;
+          below = warp_broadcast(ex, below_block + counts[i], Exec::kWarpSize - 1);
+        }
+      }
+      if (ex.lane() == 0) args.block_counts[matrix_row(spec, num_blocks) + e] = below;
+    }
+  }
+
+  /// After a fault: no rows for whatever runs next.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void clear_experts(const Exec& ex, S spec, const Args& args) {
+    const i32 step = ex.num_blocks() * ex.num_threads();
+    for (i32 e = ex.block() * ex.num_threads() + ex.thread(); e <= spec().num_experts; e += step) {
+      args.offsets[e] = 0;
+      if (e < spec().num_experts) args.counts[e] = 0;
+    }
+    if (ex.block() == 0 && ex.thread() == 0) *args.num_tokens_snapshot = 0;
+  }
+
+  /// The first row of this block's entries of each expert, into scratch. A thread has some neighbouring experts.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void find_first_rows(const Exec& ex, S spec, const Args& args, u32* next, u32* warp_sums) {
+    const RowLimits limits(args);
+    const i32 num_experts = spec().num_experts;
+    const u32* totals = args.block_counts + matrix_row(spec, ex.num_blocks());
+    const u32* below_block = args.block_counts + matrix_row(spec, ex.block());
+    const i32 per_thread = ceil_div(num_experts, ex.num_threads());
+    const i32 begin = min_of(ex.thread() * per_thread, num_experts);
+    const i32 end = min_of(begin + per_thread, num_experts);
+    u32 rows = 0;
+    for (i32 e = begin; e < end; ++e) rows += limits.aligned(totals[e]);
+    u32 below = block_exclusive_sum(ex, rows, warp_sums);
+    u32 dropped = 0;
+    for (i32 e = begin; e < end; ++e) {
+      const u32 first = limits.first(e, below);
+      next[e] = first + below_block[e];
+      if (e % ex.num_blocks() == ex.block()) {
+        const u32 kept = min_of(totals[e], limits.end(e) - first);
+        args.offsets[e] = first;
+        args.counts[e] = static_cast<i32>(kept);
+        if (e + 1 == num_experts) args.offsets[num_experts] = limits.end_of_pads(first, kept);
+        dropped += totals[e] - kept;
+      }
+      below += limits.aligned(totals[e]);
+    }
+    report_warp_sum(ex, &args.status->rows_over_capacity, dropped);
+  }
+
+  /// By the warps that do not move rows (by the one that does, if there is no other): the pads of the experts whose
+  /// offsets this block wrote.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void mark_pads(const Exec& ex, S spec, const Args& args) {
+    const RowLimits limits(args);
+    const i32 movers = ex.num_warps() > 1 ? 1 : 0;
+    if (ex.warp() < movers) return;
+    for (i32 e = ex.block(); e < spec().num_experts; e += ex.num_blocks()) {
+      const u32 first = static_cast<u32>(args.offsets[e]);
+      const u32 kept = static_cast<u32>(args.counts[e]);
+      fill_pads(ex, spec, args, first + kept, limits.end_of_pads(first, kept), ex.warp() - movers,
+                ex.num_warps() - movers);
+    }
+  }
+};
+
+}  // namespace moelink

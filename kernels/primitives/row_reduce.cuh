@@ -1,0 +1,165 @@
+// One row as the weighted sum of up to 32 rows: fp32, rows in order, product and sum each rounded; one rounding at the
+// end. By the block, or by several blocks that have a part of the row each.
+#pragma once
+
+#include "moelink/device/primitives/convert.cuh"
+#include "moelink/device/primitives/packed.cuh"
+#include "moelink/device/ptx/vector.cuh"
+#include "moelink/protocol/local_moe.hpp"
+#if !MOELINK_ON_DEVICE
+#include "moelink/device/primitives/host_rows.hpp"
+#endif
+
+namespace moelink {
+
+/// One sum. Addresses are multiples of 16 bytes.
+struct RowSum {
+  const u8* rows;  ///< row r is at rows + r * row_stride_bytes
+  i64 row_stride_bytes;
+  i64 num_rows;           ///< an index outside [0, num_rows) adds nothing
+  const i32* indices;     ///< [top_k]
+  const float* weights;   ///< [top_k], or null: not weighted
+  u8* output;             ///< the whole row
+  bool accumulate;        ///< start from what output holds
+  const i32* num_tokens;  ///< output is written if token is less than this
+  i32 token;
+  bool streaming;
+};
+
+#if MOELINK_ON_DEVICE
+
+/// Elements that a thread sums at once: 16 bytes of the narrower type.
+template <class S>
+inline constexpr int kElementsPerUnit = S{}().input == Element::float32&& S{}().output == Element::float32 ? 4 : 8;
+
+/// kCount elements of type E in memory, as 16-byte vectors.
+template <Element E, int kCount>
+struct Elements {
+  static constexpr int kVectors = max_of(1, kCount* bytes_of(E) / 16);
+  static constexpr int kPerVector = kCount / kVectors;
+  Vec16 vectors[kVectors];
+
+  MOELINK_DEVICE void load_once(const u8* address) {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) vectors[v] = ld_nc_v4_once(address + v * 16);
+  }
+  MOELINK_DEVICE void load(const u8* address) {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) vectors[v] = ld_v4(address + v * 16);
+  }
+  MOELINK_DEVICE void store(u8* address) const {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) st_v4(address + v * 16, vectors[v]);
+  }
+  MOELINK_DEVICE void to_floats(float* values) const {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) unpack<E>(vectors[v], values + v * kPerVector);
+  }
+  MOELINK_DEVICE void from_floats(const float* values) {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) vectors[v] = pack<E>(values + v * kPerVector);
+  }
+};
+
+/// The top_k words at `address`, by loads as wide as top_k allows (the array is a row of a matrix that starts at a
+/// multiple of 16 bytes).
+template <int kCount, class T>
+MOELINK_DEVICE void load_words(T* words, const T* address) {
+  static_assert(sizeof(T) == 4);
+  if constexpr (kCount % 4 == 0) {
+    MOELINK_UNROLL
+    for (int i = 0; i < kCount; i += 4) {
+      const Vec16 four = ld_v4(address + i);
+      words[i] = __builtin_bit_cast(T, four.x);
+      words[i + 1] = __builtin_bit_cast(T, four.y);
+      words[i + 2] = __builtin_bit_cast(T, four.z);
+      words[i + 3] = __builtin_bit_cast(T, four.w);
+    }
+  } else {
+    MOELINK_UNROLL
+    for (int i = 0; i < kCount; ++i) words[i] = address[i];
+  }
+}
+
+/// By the block: part `part` of `parts` of the sum.
+template <class Exec, class S>
+MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, int parts) {
+  constexpr auto kSpec = S{}();
+  constexpr int kUnit = kElementsPerUnit<S>;
+  constexpr int kInBytes = kUnit * bytes_of(kSpec.input);
+  constexpr int kOutBytes = kUnit * bytes_of(kSpec.output);
+  constexpr int kUnits = static_cast<int>(kSpec.hidden / kUnit);
+  constexpr int kAtOnce = min_of(kSpec.top_k, 128 / kInBytes);  // rows in flight: 128 bytes a thread
+
+  i32 indices[kSpec.top_k];
+  float weights[kSpec.top_k];
+  load_words<kSpec.top_k>(indices, sum.indices);
+  if (sum.weights != nullptr) load_words<kSpec.top_k>(weights, sum.weights);
+  const bool wanted = sum.token < *sum.num_tokens;
+
+  const int units_per_part = ceil_div(kUnits, parts);
+  const int end = min_of(units_per_part * (part + 1), kUnits);
+  for (int unit = units_per_part * part + ex.thread(); unit < end; unit += ex.num_threads()) {
+    float total[kUnit];
+    MOELINK_UNROLL
+    for (int i = 0; i < kUnit; ++i) total[i] = 0.0F;
+    u8* out = sum.output + static_cast<i64>(unit) * kOutBytes;
+    Elements<kSpec.output, kUnit> result;
+    if (sum.accumulate) {
+      result.load(out);
+      result.to_floats(total);
+    }
+    MOELINK_UNROLL
+    for (int first = 0; first < kSpec.top_k; first += kAtOnce) {
+      Elements<kSpec.input, kUnit> rows[kAtOnce];
+      MOELINK_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int k = first + j;
+        if (k >= kSpec.top_k || static_cast<u64>(indices[k]) >= static_cast<u64>(sum.num_rows)) continue;
+        rows[j].load_once(sum.rows + indices[k] * sum.row_stride_bytes + static_cast<i64>(unit) * kInBytes);
+      }
+      MOELINK_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int k = first + j;
+        if (k >= kSpec.top_k || static_cast<u64>(indices[k]) >= static_cast<u64>(sum.num_rows)) continue;
+        float values[kUnit];
+        rows[j].to_floats(values);
+        MOELINK_UNROLL
+        for (int i = 0; i < kUnit; ++i) {
+          total[i] = add_rn(total[i], sum.weights == nullptr ? values[i] : mul_rn(values[i], weights[k]));
+        }
+      }
+    }
+    result.from_floats(total);
+    if (wanted) result.store(out);
+  }
+}
+
+#else
+
+template <class Exec, class S>
+void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int parts) {
+  if (sum.token >= *sum.num_tokens) return;
+  constexpr i64 kUnit = 8;  // parts begin at whole units, as on a GPU
+  const i64 units_per_part = ceil_div(ceil_div(spec().hidden, kUnit), static_cast<i64>(parts));
+  const i64 begin = min_of(units_per_part * part * kUnit, static_cast<i64>(spec().hidden));
+  const i64 end = min_of(begin + units_per_part * kUnit, static_cast<i64>(spec().hidden));
+  const u8* rows[kMaxTopK];
+  for (int k = 0; k < spec().top_k; ++k) {
+    const i64 row = sum.indices[k];
+    const bool exists = row >= 0 && row < sum.num_rows;
+    rows[k] = exists ? sum.rows + row * sum.row_stride_bytes + begin * bytes_of(spec().input) : nullptr;
+  }
+  host_reduce_row(spec().input, spec().output,
+                  {.rows = rows,
+                   .weights = sum.weights,
+                   .num_rows = spec().top_k,
+                   .output = sum.output + begin * bytes_of(spec().output),
+                   .count = end - begin,
+                   .accumulate = sum.accumulate,
+                   .streaming = sum.streaming});
+}
+
+#endif
+
+}  // namespace moelink
