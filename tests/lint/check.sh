@@ -24,9 +24,10 @@ except() { grep -vE -- "$1" || true; }
 
 # code_lines <pattern>: of the files on standard input, the lines whose code (not its // comment) matches.
 code_lines() {
-  local file
-  while IFS= read -r file; do
-    sed 's@//.*@@' "$file" | grep -nE -- "$1" | sed "s|^|$file:|" || true
+  local pattern=$1 line code
+  { xargs -r -d '\n' grep -nHE -- "$pattern" || true; } | while IFS= read -r line; do
+    code=${line#*:*:}
+    if grep -qE -- "$pattern" <<<"${code%%//*}"; then printf '%s\n' "$line"; fi
   done
 }
 
@@ -85,9 +86,8 @@ plant_errors_documented() {
 
 # Nothing is promised for later.
 find_unfinished_work() {
-  sources "$1" include protocol src transports kernels perf tests | while IFS= read -r file; do
-    grep -HnE '\b(TODO|FIXME|XXX)\b' "$file" || true
-  done
+  sources "$1" include protocol src transports kernels perf tests |
+    { xargs -r -d '\n' grep -HnE '\b(TODO|FIXME|XXX)\b' || true; }
 }
 plant_unfinished_work() { plant "$1/src/base/bad.cpp" "// $(printf 'TO%s' DO): later"; }
 
