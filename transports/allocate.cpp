@@ -70,7 +70,8 @@ void take_back(Rendezvous& rendezvous, SymmetricBuffer::State& state) noexcept {
 }  // namespace
 
 SymmetricBuffer allocate_symmetric(Rendezvous& rendezvous, std::shared_ptr<MemoryTransport> transport,
-                                   std::span<const int> nodes, std::size_t size_bytes, const AllocateOptions& options) {
+                                   std::span<const int> nodes, std::size_t size_bytes,
+                                   const PeerGroupOptions& options) {
   const int rank = rendezvous.rank();
   std::unique_ptr<SymmetricBuffer::State> state;
   std::optional<DescriptorExchange> exchange;
@@ -79,7 +80,7 @@ SymmetricBuffer allocate_symmetric(Rendezvous& rendezvous, std::shared_ptr<Memor
     state = std::make_unique<SymmetricBuffer::State>(transport, rank, nodes, size_bytes, options.farewell_deadline);
     mine.ticket = state->ticket().bytes;
     if (transport->has_descriptors() && !peers_of(*state).empty()) {
-      exchange.emplace(rank, options.socket_directory, options.deadline);
+      exchange.emplace(rank, socket_parent(options.socket_directory), options.deadline);
       mine.address = exchange->address();
     }
   });

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "moelink/error.hpp"
+#include "transports/allocate.hpp"
 #include "transports/gather.hpp"
 #include "transports/make_memory.hpp"
 #include "transports/together.hpp"

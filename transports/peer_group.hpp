@@ -6,17 +6,12 @@
 #include <string>
 
 #include "moelink/device.hpp"
-#include "transports/allocate.hpp"
+#include "transports/peer_options.hpp"
 #include "transports/reach.hpp"
 #include "transports/rendezvous.hpp"
 #include "transports/symmetric_buffer.hpp"
 
 namespace moelink {
-
-struct PeerGroupOptions : AllocateOptions {
-  /// Consider no other kind.
-  std::optional<MemoryKind> only = std::nullopt;
-};
 
 /// One rank's view of its node. `rendezvous` must outlive it.
 class PeerGroup {

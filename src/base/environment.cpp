@@ -76,6 +76,14 @@ constexpr std::array kVariables = {
     Variable{
         "MOELINK_PORT", "TCP port on which rank 0 listens (default 0: MASTER_PORT, see docs/bootstrap.md)",
         [](Environment& e, const Variable& v, const std::string& value) { e.port = parse_count(v, value, 65535); }},
+    Variable{"MOELINK_SOCKET_DIR",
+             "directory of the Unix sockets over which ranks of one node share memory (default /tmp/moelink-<uid>)",
+             [](Environment& e, const Variable&, const std::string& value) { e.socket_directory = value; }},
+    Variable{
+        "MOELINK_NVLS", "0: never use multicast over NVLink (default 1)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.nvls = e.nvls && parse_switch(v, value); }},
+    Variable{"NCCL_NVLS_ENABLE", "0: as MOELINK_NVLS=0; any other value is left to NCCL",
+             [](Environment& e, const Variable&, const std::string& value) { e.nvls = e.nvls && value != "0"; }},
     Variable{"MOELINK_WARNINGS", "0: print no warnings to stderr (default 1)",
              [](Environment& e, const Variable& v, const std::string& value) { e.warnings = parse_switch(v, value); }},
 };

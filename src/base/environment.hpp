@@ -21,6 +21,8 @@ struct Environment {
   std::string secret;                          ///< MOELINK_SECRET: key that every rank must prove to know; empty: none
   std::string socket_interface;  ///< MOELINK_SOCKET_IFNAME: network interface of the bootstrap; empty: any
   int port = 0;                  ///< MOELINK_PORT: port on which rank 0 listens; 0: MASTER_PORT
+  std::string socket_directory;  ///< MOELINK_SOCKET_DIR: Unix sockets of one node's ranks; empty: /tmp/moelink-<uid>
+  bool nvls = true;              ///< MOELINK_NVLS, NCCL_NVLS_ENABLE: multicast may be used; false if either is 0
   bool warnings = true;          ///< MOELINK_WARNINGS: print warnings to stderr
 
   /// The variables of this process, read at the first call and never again. Throws invalid_argument, naming variable

@@ -31,6 +31,13 @@ TEST(Environment, EmptyMeansUnset) {
   EXPECT_FALSE(read({{"MOELINK_CACHE", "0"}}).cache);
 }
 
+TEST(Environment, EitherVariableForbidsMulticast) {
+  EXPECT_TRUE(read({}).nvls);
+  EXPECT_TRUE(read({{"MOELINK_NVLS", "1"}, {"NCCL_NVLS_ENABLE", "2"}}).nvls);
+  EXPECT_FALSE(read({{"MOELINK_NVLS", "0"}, {"NCCL_NVLS_ENABLE", "1"}}).nvls);
+  EXPECT_FALSE(read({{"MOELINK_NVLS", "1"}, {"NCCL_NVLS_ENABLE", "0"}}).nvls);
+}
+
 TEST(Environment, ValueThatCannotBeUnderstoodIsRefusedByName) {
   for (const auto& [name, value] : std::map<std::string, std::string>{
            {"MOELINK_CACHE", "yes"}, {"MOELINK_HOST_THREADS", "-1"}, {"MOELINK_COMPILE_THREADS", "4x"}}) {

@@ -55,8 +55,8 @@ class MemoryConformance : public ::testing::TestWithParam<MemoryCase> {
     const std::vector<int> nodes(static_cast<std::size_t>(meet.size()), 0);
     return allocate_symmetric(meet, std::move(transport), nodes, size_bytes, options());
   }
-  [[nodiscard]] AllocateOptions options() const {
-    AllocateOptions all;
+  [[nodiscard]] PeerGroupOptions options() const {
+    PeerGroupOptions all;
     all.socket_directory = directory_.path();
     all.deadline = std::chrono::seconds(20);
     return all;

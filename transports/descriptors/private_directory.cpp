@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/environment.hpp"
 #include "base/system_error.hpp"
 
 namespace moelink {
@@ -94,7 +95,13 @@ void remove_dead(int parent) {
 
 }  // namespace
 
-std::string PrivateDirectory::default_parent() { return "/tmp/moelink-" + std::to_string(::geteuid()); }
+std::string socket_parent(const std::string& configured) {
+  if (!configured.empty()) {
+    return configured;
+  }
+  const std::string& from_environment = Environment::get().socket_directory;
+  return !from_environment.empty() ? from_environment : "/tmp/moelink-" + std::to_string(::geteuid());
+}
 
 PrivateDirectory::PrivateDirectory(const std::string& parent, const Deadline& deadline) : parent_(parent) {
   while (!try_make()) {

@@ -27,9 +27,6 @@ class PrivateDirectory {
   static constexpr const char* kFileName = "socket";
   [[nodiscard]] std::string file_path() const { return parent_ + "/" + name_ + "/" + kFileName; }
 
-  /// /tmp/moelink-<uid>
-  [[nodiscard]] static std::string default_parent();
-
  private:
   bool try_make();
 
@@ -38,5 +35,8 @@ class PrivateDirectory {
   UniqueFd parent_fd_;
   UniqueFd lock_;
 };
+
+/// `configured`, else MOELINK_SOCKET_DIR, else /tmp/moelink-<uid>.
+[[nodiscard]] std::string socket_parent(const std::string& configured);
 
 }  // namespace moelink
