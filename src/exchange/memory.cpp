@@ -21,6 +21,8 @@ class ReportingCarver {
     return place;
   }
 
+  [[nodiscard]] i64 bytes_so_far() const { return carver_.total_bytes(); }
+
   /// Closes the block: the padding between its places is reported as well, so that the total is what is allocated.
   i64 finish() {
     i64 used_bytes = 0;
@@ -52,14 +54,30 @@ std::string rows_formula(const ExchangeShape& shape, const ExchangeConfig& confi
 
 }  // namespace
 
-MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& config, Device device) {
+MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device) {
   MemoryLayout layout;
   const std::string rows = text("rows ", shape.row_capacity);
+  const std::string experts = text("experts ", shape.num_local_experts);
   const std::string entries = text("max_tokens ", shape.max_tokens, " * top_k ", shape.top_k);
 
-  ReportingCarver in_device(layout.report, device.is_host() ? "host" : "device");
+  ReportingCarver in_device(layout.report, device.is_host ? "host" : "device");
   DeviceLayout& d = layout.device;
-  d.control = in_device.take<u64>("control", "phase word and grid barrier, 256 B each", 64);
+  d.phase = in_device.take<u64>("phase", "8 B", 1);
+  d.grid_barrier = in_device.take<GridBarrierWord>("grid_barrier", "8 B", 1);
+  d.fault = in_device.take<u64>("fault", "8 B", 1);
+  d.num_tokens_snapshot = in_device.take<i32>("num_tokens", "4 B", 1);
+  d.offsets = in_device.take<i64>("offsets", text("(", experts, " + 1) * 8 B"), shape.num_local_experts + 1);
+  d.counts = in_device.take<i32>("counts", experts + " * 4 B", shape.num_local_experts);
+  d.expert_of_row = in_device.take<i32>("expert_of_row", rows + " * 4 B", shape.row_capacity);
+  d.weight_of_row = in_device.take<float>("weight_of_row", rows + " * 4 B", shape.row_capacity);
+  d.source_of_row = in_device.take<i64>("source_of_row", rows + " * 8 B", shape.row_capacity);
+  d.row_of_entry = in_device.take<i32>("row_of_entry", entries + " * 4 B", shape.max_entries);
+  d.weight_of_entry = in_device.take<float>("weight_of_entry", entries + " * 4 B", shape.max_entries);
+  const i64 grid = device.num_sms;
+  d.block_counts =
+      in_device.take<u32>("block_counts", text("(blocks ", grid, " + 1) * roundup(", experts, ", 4) * 4 B"),
+                          prefill_workspace_words(shape.num_local_experts, grid));
+  d.metadata_bytes = in_device.bytes_so_far();
   d.rows = in_device.take<std::byte>("rows", text(rows_formula(shape, config), " * row ", shape.max_row_bytes, " B"),
                                      config.own_rows ? shape.row_capacity * shape.max_row_bytes : 0);
   d.row_scales = in_device.take<std::byte>("row_scales", text(rows, " * scales ", shape.max_scale_bytes, " B"),
@@ -67,22 +85,12 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   d.expert_output =
       in_device.take<std::byte>("expert_output", text(rows, " * output row ", shape.max_output_row_bytes, " B"),
                                 config.own_expert_output ? shape.row_capacity * shape.max_output_row_bytes : 0);
-  d.offsets = in_device.take<i64>("offsets", text("(experts ", shape.num_local_experts, " + 1) * 8 B"),
-                                  shape.num_local_experts + 1);
-  d.counts =
-      in_device.take<i32>("counts", text("experts ", shape.num_local_experts, " * 4 B"), shape.num_local_experts);
-  d.expert_of_row = in_device.take<i32>("expert_of_row", rows + " * 4 B", shape.row_capacity);
-  d.weight_of_row = in_device.take<float>("weight_of_row", rows + " * 4 B", shape.row_capacity);
-  d.source_of_row = in_device.take<i64>("source_of_row", rows + " * 8 B", shape.row_capacity);
-  d.row_of_entry = in_device.take<i32>("row_of_entry", entries + " * 4 B", shape.max_entries);
-  d.weight_of_entry = in_device.take<float>("weight_of_entry", entries + " * 4 B", shape.max_entries);
-  d.num_tokens_snapshot = in_device.take<i32>("num_tokens", "4 B", 1);
   d.total_bytes = in_device.finish();
 
-  ReportingCarver in_host(layout.report, device.is_host() ? "host, status" : "pinned host");
-  layout.host.status = in_host.take<ExchangeStatus>("status", text("4 counters * 8 B"), 1);
-  layout.host.counts =
-      in_host.take<i32>("host_counts", text("experts ", shape.num_local_experts, " * 4 B"), shape.num_local_experts);
+  ReportingCarver in_host(layout.report, device.is_host ? "host, status" : "pinned host");
+  layout.host.status = in_host.take<ExchangeStatus>("status", "4 counters * 8 B", 1);
+  layout.host.fault = in_host.take<FaultRecord>("fault_record", "64 B", 1);
+  layout.host.counts = in_host.take<i32>("host_counts", experts + " * 4 B", shape.num_local_experts);
   layout.host.total_bytes = in_host.finish();
   return layout;
 }

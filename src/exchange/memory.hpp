@@ -4,17 +4,23 @@
 #include <cstddef>
 
 #include "exchange/shape.hpp"
+#include "moelink/device/sync/grid_barrier.cuh"
 #include "moelink/protocol/carver.hpp"
+#include "moelink/protocol/fault.hpp"
 #include "moelink/protocol/local_moe.hpp"
+#include "moelink/protocol/local_plan.hpp"
 
 namespace moelink {
 
 /// The device block. It can be shared by Exchanges that are never in flight together (Workspace).
 struct DeviceLayout {
-  Place<u64> control;  ///< phase word and grid barrier, each on a line of its own; zero before the first call
-  Place<std::byte> rows;
-  Place<std::byte> row_scales;
-  Place<std::byte> expert_output;
+  // Words that must be zero before the first call, at the same places in every layout.
+  Place<u64> phase;
+  Place<GridBarrierWord> grid_barrier;
+  Place<u64> fault;
+  Place<i32> num_tokens_snapshot;
+  static constexpr i64 kControlBytes = 4 * kPlaceAlignmentBytes;
+  // What dispatch says about rows, its private snapshot, its scratch.
   Place<i64> offsets;
   Place<i32> counts;
   Place<i32> expert_of_row;
@@ -22,14 +28,19 @@ struct DeviceLayout {
   Place<i64> source_of_row;
   Place<i32> row_of_entry;
   Place<float> weight_of_entry;
-  Place<i32> num_tokens_snapshot;
-  Place<std::byte> routing_scratch;
+  Place<u32> block_counts;
+  i64 metadata_bytes = 0;  ///< where all of the above ends
+  // Rows.
+  Place<std::byte> rows;
+  Place<std::byte> row_scales;
+  Place<std::byte> expert_output;
   i64 total_bytes = 0;
 };
 
 /// The pinned host block: what the device reports to the host without anybody waiting.
 struct HostLayout {
   Place<ExchangeStatus> status;
+  Place<FaultRecord> fault;
   Place<i32> counts;
   i64 total_bytes = 0;
 };
@@ -40,6 +51,7 @@ struct MemoryLayout {
   MemoryReport report;  ///< the same, for people
 };
 
-[[nodiscard]] MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& config, Device device);
+[[nodiscard]] MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& config,
+                                          const LocalDevice& device);
 
 }  // namespace moelink

@@ -1,0 +1,130 @@
+#include "exchange/local_kernels.hpp"
+
+#include "base/text.hpp"
+#include "runtime/device_properties.hpp"
+#include "runtime/host_queue.hpp"
+
+namespace moelink {
+namespace {
+
+Element element_of(DataType type) {
+  switch (type) {
+    case DataType::bfloat16:
+      return Element::bfloat16;
+    case DataType::float16:
+      return Element::float16;
+    case DataType::float32:
+      return Element::float32;
+    case DataType::bytes:
+      break;
+  }
+  return Element::none;
+}
+
+LocalDispatchSpec dispatch_spec(const ExchangeShape& shape, const Payload& payload, Element weighted) {
+  return {.row_bytes = row_bytes_of(payload, shape.hidden),
+          .scale_bytes = static_cast<i32>(payload.scale_bytes),
+          .num_experts = static_cast<i32>(shape.num_local_experts),
+          .top_k = shape.top_k,
+          .threads = 0,
+          .weighted = weighted};
+}
+
+LocalCombineSpec combine_spec(const ExchangeShape& shape, const CombineTypes& types, const LocalDevice& limits) {
+  return with_threads({.hidden = shape.hidden,
+                       .top_k = shape.top_k,
+                       .input = element_of(types.expert_output),
+                       .output = element_of(types.output)},
+                      limits);
+}
+
+}  // namespace
+
+LocalDevice local_device(Device device) {
+  const DeviceProperties properties = DeviceProperties::of(device);
+  return {.is_host = properties.is_host,
+          .num_sms = properties.is_host ? kMaxHostBlocks : properties.num_sms,
+          .max_scratch_bytes = properties.max_scratch_bytes};
+}
+
+LocalDevice local_device_of_call(const LocalDevice& device, StreamView stream) {
+  LocalDevice of_call = device;
+  if (device.is_host) of_call.num_sms = min_of(stream.host_queue()->num_threads(), kMaxHostBlocks);
+  return of_call;
+}
+
+std::string describe(const LocalDispatchPlan& plan, const LocalDispatchSpec& spec) {
+  return text("dispatch ", name_of(plan.variant), ": ", plan.grid, " blocks of ", spec.threads, " threads, ",
+              plan.parts, " per row, ", plan.scratch_bytes, " B scratch");
+}
+
+std::string describe(const LocalCombinePlan& plan, const LocalCombineSpec& spec) {
+  return text("combine: ", plan.grid, " blocks of ", spec.threads, " threads, ", plan.parts, " per row");
+}
+
+LocalKernels::LocalKernels(Device device, const LocalDevice& limits, const ExchangeShape& shape,
+                           const ExchangeConfig& config)
+    : limits_(limits) {
+  KernelLoader loader(device);
+  for (const Payload& payload : config.payloads) {
+    const Element element = element_of(payload.type);
+    plain_.push_back(add_dispatch(loader, dispatch_spec(shape, payload, Element::none), shape.max_tokens));
+    const bool may_be_weighted = config.weights_on_input && element != Element::none;
+    weighted_.push_back(may_be_weighted ? add_dispatch(loader, dispatch_spec(shape, payload, element), shape.max_tokens)
+                                        : DispatchKernels{});
+  }
+  for (const CombineTypes& types : config.combine_types) {
+    combine_.push_back(loader.add<LocalCombine>(combine_spec(shape, types, limits_)));
+  }
+  loader.load();
+}
+
+/// Variants that no token count of the configuration leads to are not compiled.
+LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec,
+                                                         i64 max_tokens) const {
+  const i64 decode_tokens = max_decode_tokens(spec, limits_);
+  DispatchKernels kernels{.spec = spec, .decode = {}, .prefill = {}, .move = {}};
+  kernels.move = loader.add<LocalMove>(with_threads(spec, DispatchVariant::move, limits_));
+  if (decode_tokens > 0) kernels.decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
+  if (decode_tokens < max_tokens) {
+    kernels.prefill = loader.add<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, limits_));
+  }
+  return kernels;
+}
+
+void LocalKernels::dispatch(const DispatchCall& call, LocalDispatchArgs args, StreamView stream) const {
+  const DispatchKernels& kernels = (call.weighted ? weighted_ : plain_)[call.payload];
+  const LocalDispatchPlan plan = plan_dispatch(kernels.spec, call.num_tokens, call.reuse_routing,
+                                               local_device_of_call(limits_, stream), call.max_sms);
+  args.parts = plan.parts;
+  args.ring_bytes = plan.ring_bytes;
+  const LaunchShape shape{.grid = plan.grid, .scratch_bytes = plan.scratch_bytes};
+  switch (plan.variant) {
+    case DispatchVariant::decode:
+      return kernels.decode.launch(shape, args, stream);
+    case DispatchVariant::prefill:
+      return kernels.prefill.launch(shape, args, stream);
+    case DispatchVariant::move:
+      return kernels.move.launch(shape, args, stream);
+  }
+}
+
+void LocalKernels::combine(const CombineCall& call, LocalCombineArgs args, StreamView stream) const {
+  const Kernel<LocalCombine>& kernel = combine_[call.types];
+  const LocalCombinePlan plan =
+      plan_combine(kernel.spec(), call.num_tokens, local_device_of_call(limits_, stream), call.max_sms);
+  args.parts = plan.parts;
+  kernel.launch({.grid = plan.grid}, args, stream);
+}
+
+std::string LocalKernels::describe_plan(i64 num_tokens, std::size_t payload) const {
+  LocalDevice device = limits_;
+  if (device.is_host) device.num_sms = DeviceProperties::of(Device::host()).num_sms;
+  const LocalDispatchPlan dispatch_plan = plan_dispatch(plain_[payload].spec, num_tokens, false, device);
+  const LocalDispatchSpec dispatch_spec = with_threads(plain_[payload].spec, dispatch_plan.variant, device);
+  const LocalCombineSpec& combine_spec = combine_.front().spec();
+  return describe(dispatch_plan, dispatch_spec) + "\n" +
+         describe(plan_combine(combine_spec, num_tokens, device), combine_spec);
+}
+
+}  // namespace moelink

@@ -1,0 +1,69 @@
+// The kernels of the local mode, loaded for one configuration: plan -> launch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "exchange/shape.hpp"
+#include "launch/kernel_loader.hpp"
+#include "moelink/device/moe/local_combine.cuh"
+#include "moelink/device/moe/local_decode.cuh"
+#include "moelink/device/moe/local_move.cuh"
+#include "moelink/device/moe/local_prefill.cuh"
+#include "moelink/protocol/local_plan.hpp"
+
+namespace moelink {
+
+/// A host stream may have any number of threads; no more than these run the blocks of one call.
+inline constexpr int kMaxHostBlocks = 256;
+
+/// What plans and workspaces go by. Host: the most blocks any call may have.
+[[nodiscard]] LocalDevice local_device(Device device);
+/// The same for calls on `stream`: on the host, blocks are its threads.
+[[nodiscard]] LocalDevice local_device_of_call(const LocalDevice& device, StreamView stream);
+
+/// "dispatch prefill: 132 blocks of 512 threads, 213504 B scratch".
+[[nodiscard]] std::string describe(const LocalDispatchPlan& plan, const LocalDispatchSpec& spec);
+[[nodiscard]] std::string describe(const LocalCombinePlan& plan, const LocalCombineSpec& spec);
+
+class LocalKernels {
+ public:
+  /// Compiles and loads all that the configuration can need.
+  LocalKernels(Device device, const LocalDevice& limits, const ExchangeShape& shape, const ExchangeConfig& config);
+
+  struct DispatchCall {
+    i64 num_tokens = 0;
+    std::size_t payload = 0;
+    bool reuse_routing = false;
+    bool weighted = false;  ///< rows are multiplied by their weight
+    int max_sms = 0;
+  };
+  /// `args` without what the plan decides.
+  void dispatch(const DispatchCall& call, LocalDispatchArgs args, StreamView stream) const;
+
+  struct CombineCall {
+    i64 num_tokens = 0;
+    std::size_t types = 0;
+    int max_sms = 0;
+  };
+  void combine(const CombineCall& call, LocalCombineArgs args, StreamView stream) const;
+
+  /// The plans of a dispatch and its combine, one a line.
+  [[nodiscard]] std::string describe_plan(i64 num_tokens, std::size_t payload) const;
+
+ private:
+  struct DispatchKernels {
+    LocalDispatchSpec spec;  ///< without block size
+    Kernel<LocalDecode> decode;
+    Kernel<LocalPrefill> prefill;
+    Kernel<LocalMove> move;
+  };
+  [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
+
+  LocalDevice limits_;
+  std::vector<DispatchKernels> plain_;     // by payload
+  std::vector<DispatchKernels> weighted_;  // by payload; empty kernels where rows are opaque
+  std::vector<Kernel<LocalCombine>> combine_;
+};
+
+}  // namespace moelink
