@@ -77,7 +77,7 @@ inline std::vector<unsigned char> dispatch_rows(const Routing& routing, int top_
   for (std::size_t row = 0; row < routing.source_of_row.size(); ++row) {
     if (routing.expert_of_row[row] < 0) continue;
     const std::int64_t token = routing.source_of_row[row] / top_k;
-    std::memcpy(&rows[row * row_bytes], tokens + token * row_bytes, row_bytes);
+    std::memcpy(rows.data() + row * row_bytes, tokens + token * row_bytes, row_bytes);
   }
   return rows;
 }
