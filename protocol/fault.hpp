@@ -28,7 +28,10 @@ enum class FaultPhase : u8 {
   dispatch_receive,
   combine_send,
   combine_receive,
-  all_reduce,
+  all_reduce_push,
+  all_reduce_pull,
+  all_reduce_staged,
+  all_reduce_reduced,
   proxy,
 };
 

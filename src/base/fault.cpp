@@ -70,8 +70,14 @@ std::string_view name_of(FaultPhase phase) noexcept {
       return "combine_send";
     case FaultPhase::combine_receive:
       return "combine_receive";
-    case FaultPhase::all_reduce:
-      return "all_reduce";
+    case FaultPhase::all_reduce_push:
+      return "all_reduce_push";
+    case FaultPhase::all_reduce_pull:
+      return "all_reduce_pull";
+    case FaultPhase::all_reduce_staged:
+      return "all_reduce_staged";
+    case FaultPhase::all_reduce_reduced:
+      return "all_reduce_reduced";
     case FaultPhase::proxy:
       return "proxy";
   }

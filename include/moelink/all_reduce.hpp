@@ -1,0 +1,70 @@
+// Sum over ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "moelink/communicator.hpp"
+#include "moelink/exchange.hpp"
+#include "moelink/export.hpp"
+#include "moelink/stream.hpp"
+#include "moelink/types.hpp"
+
+namespace moelink {
+
+/// How ranks of one node sum (docs/all-reduce.md). `automatic` picks by message size, ranks and measured thresholds.
+enum class AllReduceAlgorithm : std::uint8_t { automatic, push, pull, two_shot, nvls, nccl };
+
+[[nodiscard]] MOELINK_EXPORT std::string_view name_of(AllReduceAlgorithm algorithm) noexcept;
+
+struct AllReduceConfig {
+  DataType type = DataType::bfloat16;  ///< bfloat16, float16 or float32
+  std::int64_t max_elements = 0;       ///< longest message; longer ones are refused. Memory does not depend on it
+  bool deterministic = true;  ///< the same bits from run to run: keeps NVLS (and NCCL, when inside one node) out
+  /// Restricts the choice, on every rank alike: for measurements and tests.
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
+};
+
+/// One all-reduce. `input` and `output` are memory of the communicator's device, `num_elements` long, aligned to one
+/// element; they are the same array (in place) or do not overlap. The same `num_elements` on every rank; a difference
+/// is met as a timeout fault naming the algorithm and epoch.
+struct AllReduceArgs {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::int64_t num_elements = 0;
+};
+
+/// Sums over the ranks of a communicator: output[i] = input[i] of rank 0 + rank 1 + ..., in fp32, in rank order,
+/// rounded once to the type; the same bits on every rank. Construction is collective, compiles and allocates; after it
+/// no call allocates, compiles, synchronises or logs, and every call can be captured in a CUDA graph and replayed.
+/// Calls of one object are ordered by the caller's streams; two objects may be in flight together. One thread at a
+/// time.
+class MOELINK_EXPORT AllReduce {
+ public:
+  AllReduce(const Communicator& communicator, const AllReduceConfig& config);
+  ~AllReduce();
+  AllReduce(AllReduce&&) noexcept;
+  AllReduce& operator=(AllReduce&&) noexcept;
+
+  /// The memory a configuration would take. Nothing is allocated.
+  [[nodiscard]] static MemoryReport memory(const Communicator& communicator, const AllReduceConfig& config);
+
+  /// Enqueues one all-reduce. Zero elements are legal and enqueue nothing. Throws before anything is enqueued.
+  void operator()(const AllReduceArgs& args, StreamView stream);
+
+  /// Throws the fault, if any call whose stream work has run met one (a wait that expired, a peer that left). Never
+  /// waits. A fault is terminal: every later call throws it again.
+  void check();
+
+  /// What a call of this length would do: "push grid=4x256 memory=vmm".
+  [[nodiscard]] std::string describe_plan(std::int64_t num_elements) const;
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moelink

@@ -1,0 +1,143 @@
+// All-reduce by lines: small messages, one trip, no flags. Protocol and reuse argument: docs/all-reduce.md, "Push".
+//
+//   1. Every thread stores its 16 bytes as lines {data, epoch} at every peer.
+//   2. It polls its own lines of every peer until they carry this epoch, adds in rank order, stores the sum.
+//   3. The block stores its next epoch.
+//
+// Memory: lines [2][num_ranks][kMaxPushBlocks][threads][4] in the symmetric buffer; one private epoch per block.
+// Ordering: an 8-byte line is single-copy atomic, so data and epoch arrive together; nothing else crosses.
+#pragma once
+
+#include "moelink/device/all_reduce/message.cuh"
+#include "moelink/device/all_reduce/signals.cuh"
+#include "moelink/device/all_reduce/sum.cuh"
+#include "moelink/device/exec/spec.cuh"
+#include "moelink/device/ptx/load_store.cuh"
+#include "moelink/device/sync/wait_until.cuh"
+#include "moelink/protocol/all_reduce.hpp"
+
+namespace moelink {
+
+struct AllReducePush {
+  static constexpr const char* kName = "AllReducePush";
+  static constexpr const char* kHeader = "moelink/device/all_reduce/push.cuh";
+  using Spec = AllReduceSpec;
+  using Args = AllReduceKernelArgs;
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    with_element(spec().element, [&](auto element) { run_typed<element()>(ex, spec, args); });
+  }
+
+ private:
+  /// Ranks polled at once: enough loads in flight to hide one trip, few enough registers not to spill.
+  static constexpr int kGroup = 8;
+
+  template <Element E, class Exec, class S>
+  MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
+    BlockEpoch epochs(ex, args, AllReduceEpochs::kPush);
+    const u64 epoch = epochs.advance();
+    const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
+    const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
+
+    for (int i = ex.thread(); i < kPushThreads; i += ex.num_threads()) {
+      const Vec16 mine = input.load(vector_of(ex, i));
+      for (int step = 1; step < spec().num_ranks; ++step) {
+        // Start with the next rank, so that not all ranks store to rank 0 first.
+        const int peer = (args.window.rank + step) % spec().num_ranks;
+        store_lines(lines_of(ex, spec, args, peer, args.window.rank, epoch, i), mine, tag_of(epoch));
+      }
+    }
+    for (int i = ex.thread(); i < kPushThreads; i += ex.num_threads()) {
+      const i64 vector = vector_of(ex, i);
+      VectorSum<E> sum;
+      bool arrived = true;
+      for (int first = 0; first < spec().num_ranks && arrived; first += kGroup) {
+        arrived = add_group(ex, spec, args, sum, input, vector, epoch, i, first);
+      }
+      if (arrived && vector < output.num_vectors()) {
+        output.store(vector, sum.rounded());
+      }
+    }
+    epochs.keep();
+  }
+
+  /// Never zero, so that fresh memory does not match. Two epochs with one tag are 2^31 apart; a parity's lines are
+  /// rewritten every second epoch.
+  MOELINK_DEVICE static u32 tag_of(u64 epoch) { return static_cast<u32>(epoch) | 0x80000000U; }
+
+  template <class Exec>
+  MOELINK_DEVICE static i64 vector_of(const Exec& ex, int i) {
+    return static_cast<i64>(ex.block()) * kPushThreads + i;
+  }
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static WordPair* lines_of(const Exec& ex, S spec, const Args& args, int holder, int source, u64 epoch,
+                                           int i) {
+    const i64 slot = static_cast<i64>(epoch & 1U) * spec().num_ranks + source;
+    const i64 index = (slot * kMaxPushBlocks + ex.block()) * kPushThreads + i;
+    const i64 offset_bytes = AllReduceLayout::of(spec()).push_lines.offset_bytes;
+    return args.window.template at<WordPair>(holder, offset_bytes, spec().num_ranks) + index * (kLinesPerVector / 2);
+  }
+
+  MOELINK_DEVICE static u64 line(u32 data, u32 tag) { return static_cast<u64>(tag) << 32U | data; }
+
+  MOELINK_DEVICE static void store_lines(WordPair* lines, const Vec16& value, u32 tag) {
+    st_relaxed_sys_pair(lines, {line(value.x, tag), line(value.y, tag)});
+    st_relaxed_sys_pair(lines + 1, {line(value.z, tag), line(value.w, tag)});
+  }
+
+  /// Loads the four lines; true if all carry the tag.
+  MOELINK_DEVICE static bool try_load_lines(const WordPair* lines, u32 tag, Vec16& value) {
+    const WordPair low = ld_relaxed_sys_pair(lines);
+    const WordPair high = ld_relaxed_sys_pair(lines + 1);
+    value = {static_cast<u32>(low.first), static_cast<u32>(low.second), static_cast<u32>(high.first),
+             static_cast<u32>(high.second)};
+    const u64 expected = line(0, tag);
+    return ((low.first ^ expected) | (low.second ^ expected) | (high.first ^ expected) | (high.second ^ expected)) >>
+               32U ==
+           0;
+  }
+
+  /// Waits for up to kGroup ranks' lines at once and adds them in rank order.
+  template <class Exec, class S, class Sum>
+  MOELINK_DEVICE static bool add_group(const Exec& ex, S spec, const Args& args, Sum& sum,
+                                       const Message<const u8>& input, i64 vector, u64 epoch, int i, int first) {
+    Vec16 values[kGroup] = {};
+    WaitFor what{.phase = FaultPhase::all_reduce_push, .epoch = epoch, .expected = tag_of(epoch)};
+    const bool arrived = wait_until(args.fault, what, [&](u64&) {
+      bool all = true;
+      MOELINK_UNROLL
+      for (int j = 0; j < kGroup; ++j) {
+        const int peer = first + j;
+        if (peer >= spec().num_ranks) {
+          break;
+        }
+        if (peer == args.window.rank) {
+          values[j] = input.load(vector);
+        } else if (!try_load_lines(lines_of(ex, spec, args, args.window.rank, peer, epoch, i), tag_of(epoch),
+                                   values[j])) {
+          what.peer = peer;  // whom to name if it never comes
+          all = false;
+        }
+      }
+      return all;
+    });
+    if (arrived) {
+      MOELINK_UNROLL
+      for (int j = 0; j < kGroup; ++j) {
+        if (first + j >= spec().num_ranks) {
+          break;
+        }
+        if (first + j == 0) {
+          sum.start(values[j]);
+        } else {
+          sum.add(values[j]);
+        }
+      }
+    }
+    return arrived;
+  }
+};
+
+}  // namespace moelink

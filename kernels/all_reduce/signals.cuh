@@ -1,0 +1,64 @@
+// A block's flags: "step `epoch` of block b at rank r has got this far". One 64-bit word per (block, rank) in every
+// rank's symmetric buffer, written by that rank only, growing only.
+#pragma once
+
+#include "moelink/device/ptx/load_store.cuh"
+#include "moelink/device/sync/wait_until.cuh"
+#include "moelink/protocol/all_reduce.hpp"
+
+namespace moelink {
+
+/// Tells this block's counterparts at every other rank. What the block stored before is visible to whoever acquires the
+/// flag: the block barrier orders the other threads' stores before the release.
+template <class Exec, class S>
+MOELINK_DEVICE void signal_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
+                                 u64 epoch) {
+  ex.sync_block();
+  for (int peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
+    if (peer != args.window.rank) {
+      u64* words = args.window.template at<u64>(peer, flags.offset_bytes, spec().num_ranks);
+      st_release_sys(words + ex.block() * spec().num_ranks + args.window.rank, epoch);
+    }
+  }
+}
+
+/// Waits for this block's counterparts; what they stored before their signal is then visible to the whole block. False,
+/// for every thread, if there was a fault: then leave.
+template <class Exec, class S>
+MOELINK_DEVICE bool wait_for_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
+                                   u64 epoch, FaultPhase phase) {
+  const u64* words = args.window.template at<const u64>(args.window.rank, flags.offset_bytes, spec().num_ranks) +
+                     ex.block() * spec().num_ranks;
+  bool failed = false;
+  for (int peer = ex.thread(); peer < spec().num_ranks && !failed; peer += ex.num_threads()) {
+    if (peer != args.window.rank) {
+      const WaitFor what{.phase = phase, .peer = peer, .epoch = epoch, .expected = epoch};
+      failed = !wait_until_reached_sys(args.fault, what, words + peer);
+    }
+  }
+  return !ex.sync_block_or(failed);
+}
+
+/// One block's epoch of one algorithm: read on entry, advanced step by step, kept for the next call.
+template <class Exec>
+class BlockEpoch {
+ public:
+  MOELINK_DEVICE BlockEpoch(const Exec& ex, const AllReduceKernelArgs& args, i64 first)
+      : ex_(ex), word_(args.block_epochs + first + ex.block()), value_(*word_) {}
+
+  MOELINK_DEVICE u64 advance() { return ++value_; }
+  /// By all threads of the block, after which none of them reads the word again.
+  MOELINK_DEVICE void keep() const {
+    ex_.sync_block();
+    if (ex_.thread() == 0) {
+      *word_ = value_;
+    }
+  }
+
+ private:
+  const Exec& ex_;
+  u64* word_;
+  u64 value_;
+};
+
+}  // namespace moelink

@@ -1,0 +1,86 @@
+// What host and kernels agree on for all-reduce: the spec, the arguments, and the layout of the symmetric memory.
+//
+// The protocol, its ordering argument and the reuse argument of every region: docs/all-reduce.md.
+#pragma once
+
+#include "moelink/protocol/carver.hpp"
+#include "moelink/protocol/element.hpp"
+#include "moelink/protocol/fault.hpp"
+#include "moelink/protocol/types.hpp"
+#include "moelink/protocol/window.hpp"
+
+namespace moelink {
+
+/// Sixteen bytes of payload travel as four lines of 8 bytes: {data, tag}, the tag made of the epoch.
+inline constexpr int kLinesPerVector = 4;
+
+/// Largest grids, and block sizes. A block owns the same slice of every region in every call, whatever the grid: this
+/// is what makes per-block epochs enough (docs/all-reduce.md, "Epochs belong to blocks").
+inline constexpr int kMaxPushBlocks = 64;
+inline constexpr int kMaxStagedBlocks = 128;
+inline constexpr int kPushThreads = 256;
+inline constexpr int kStagedThreads = 512;
+/// Payload bytes of a push block: sixteen a thread.
+inline constexpr i64 kPushSliceBytes = kPushThreads * 16;
+
+/// Specialises the all-reduce kernels.
+struct AllReduceSpec {
+  Element element = Element::bfloat16;
+  i32 num_ranks = 0;
+  i32 threads = 0;
+  i32 slot_bytes = 0;      ///< staged algorithms: most bytes per block and step, a multiple of 16
+  bool multicast = false;  ///< two-shot through the multicast mapping (NVLS)
+
+  MOELINK_DEVICE constexpr auto fields(auto&& visit) const {
+    return visit(element, num_ranks, threads, slot_bytes, multicast);
+  }
+};
+
+/// Arguments of every all-reduce kernel. `input` and `output` are this rank's; they may be the same memory.
+struct AllReduceKernelArgs {
+  const void* input;
+  void* output;
+  i64 num_elements;
+  i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
+  Window window;      ///< the symmetric buffer, laid out by AllReduceLayout
+  u64* block_epochs;  ///< private: one per block and algorithm, zero at construction (AllReduceEpochs)
+  FaultContext fault;
+};
+
+/// The private epochs.
+struct AllReduceEpochs {
+  static constexpr i64 kPush = 0;
+  static constexpr i64 kPull = kPush + kMaxPushBlocks;
+  static constexpr i64 kTwoShot = kPull + kMaxStagedBlocks;
+  static constexpr i64 kCount = kTwoShot + kMaxStagedBlocks;
+};
+
+/// The symmetric buffer of one AllReduce. Every rank carves the same.
+struct AllReduceLayout {
+  Place<u64> push_lines;       ///< [2][num_ranks][kMaxPushBlocks][kPushThreads][kLinesPerVector]
+  Place<u8> pull_staging;      ///< [2][kMaxStagedBlocks][slot_bytes]
+  Place<u64> pull_flags;       ///< [kMaxStagedBlocks][num_ranks]
+  Place<u8> two_shot_staging;  ///< [kMaxStagedBlocks][slot_bytes]
+  Place<u8> two_shot_results;  ///< [kMaxStagedBlocks][slot_bytes]
+  Place<u64> staged_flags;     ///< [kMaxStagedBlocks][num_ranks]: "my chunk is staged"
+  Place<u64> reduced_flags;    ///< [kMaxStagedBlocks][num_ranks]: "my shard is in your results"
+  i64 total_bytes = 0;
+
+  MOELINK_DEVICE static constexpr AllReduceLayout of(const AllReduceSpec& spec) {
+    AllReduceLayout layout;
+    Carver carver;
+    const i64 slots_bytes = static_cast<i64>(kMaxStagedBlocks) * spec.slot_bytes;
+    const i64 num_flags = static_cast<i64>(kMaxStagedBlocks) * spec.num_ranks;
+    layout.push_lines = carver.take<u64>(i64{2} * spec.num_ranks * kMaxPushBlocks * kPushThreads * kLinesPerVector);
+    layout.pull_staging = carver.take<u8>(2 * slots_bytes);
+    layout.pull_flags = carver.take<u64>(num_flags);
+    layout.two_shot_staging = carver.take<u8>(slots_bytes);
+    layout.two_shot_results = carver.take<u8>(slots_bytes);
+    layout.staged_flags = carver.take<u64>(num_flags);
+    layout.reduced_flags = carver.take<u64>(num_flags);
+    layout.total_bytes = carver.total_bytes();
+    return layout;
+  }
+};
+
+}  // namespace moelink

@@ -1,0 +1,38 @@
+#include "moelink/all_reduce.hpp"
+
+#include "all_reduce/all_reduce_impl.hpp"
+
+namespace moelink {
+
+std::string_view name_of(AllReduceAlgorithm algorithm) noexcept {
+  switch (algorithm) {
+    case AllReduceAlgorithm::automatic:
+      return "automatic";
+    case AllReduceAlgorithm::push:
+      return "push";
+    case AllReduceAlgorithm::pull:
+      return "pull";
+    case AllReduceAlgorithm::two_shot:
+      return "two_shot";
+    case AllReduceAlgorithm::nvls:
+      return "nvls";
+    case AllReduceAlgorithm::nccl:
+      return "nccl";
+  }
+  return "?";
+}
+
+AllReduce::AllReduce(const Communicator& communicator, const AllReduceConfig& config)
+    : impl_(std::make_unique<Impl>(communicator, config)) {}
+AllReduce::~AllReduce() = default;
+AllReduce::AllReduce(AllReduce&&) noexcept = default;
+AllReduce& AllReduce::operator=(AllReduce&&) noexcept = default;
+
+MemoryReport AllReduce::memory(const Communicator& communicator, const AllReduceConfig& config) {
+  return Impl::memory_of(communicator, config);
+}
+void AllReduce::operator()(const AllReduceArgs& args, StreamView stream) { impl_->run(args, stream); }
+void AllReduce::check() { impl_->check(); }
+std::string AllReduce::describe_plan(std::int64_t num_elements) const { return impl_->describe_plan(num_elements); }
+
+}  // namespace moelink

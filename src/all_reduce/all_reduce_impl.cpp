@@ -1,0 +1,141 @@
+#include "all_reduce/all_reduce_impl.hpp"
+
+#include <algorithm>
+
+#include "all_reduce/check.hpp"
+#include "base/text.hpp"
+#include "comm/agree.hpp"
+#include "comm/communicator_state.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink {
+namespace {
+
+/// Blocks of a staged launch on the host: few, with long chunks; its threads run them.
+constexpr int kHostBlocks = 8;
+
+Element agreed_element(const Communicator& communicator, const AllReduceConfig& config) {
+  Bootstrap& bootstrap = *communicator.state().bootstrap;
+  Element element = Element::none;
+  agree_over_ranks(
+      bootstrap, "AllReduce: configuration", [&] { element = check_config(config); }, communicator.deadline());
+  compare_over_ranks(bootstrap, "AllReduce",
+                     {{"type", std::string(name_of(config.type))},
+                      {"max_elements", std::to_string(config.max_elements)},
+                      {"deterministic", config.deterministic ? "true" : "false"},
+                      {"algorithm", std::string(name_of(config.algorithm))}},
+                     communicator.deadline());
+  return element;
+}
+
+/// The smallest of the ranks' own numbers: what they can all keep to.
+int least_over_ranks(const Communicator& communicator, std::string_view what, int mine) {
+  const auto all = all_gather_value(*communicator.state().bootstrap, what, mine, communicator.deadline());
+  return *std::min_element(all.begin(), all.end());
+}
+
+AllReduceKernels loaded_kernels(const Communicator& communicator, Element element) {
+  KernelLoader loader(communicator.device());
+  const AllReduceKernels kernels = AllReduceKernels::add_to(loader, element, communicator.size(), false);
+  agree_over_ranks(
+      *communicator.state().bootstrap, "AllReduce: kernels", [&] { loader.load(); }, communicator.deadline());
+  return kernels;
+}
+
+i64 shared_bytes(Element element, int num_ranks) {
+  return AllReduceLayout::of(staged_spec(element, num_ranks, false)).total_bytes;
+}
+
+Buffer zeroed(Device device, std::size_t size_bytes) {
+  Buffer buffer(device, size_bytes);
+  const Stream stream(device, {.num_threads = 1});
+  fill_bytes(buffer.data(), 0, size_bytes, stream);
+  stream.synchronize();
+  return buffer;
+}
+
+}  // namespace
+
+AllReduce::Impl::Impl(const Communicator& communicator, const AllReduceConfig& config)
+    : communicator_(communicator), config_(config) {
+  facts_.element = agreed_element(communicator, config);
+  facts_.num_ranks = communicator.size();
+  facts_.only = config.algorithm;
+  facts_.on_host = communicator.device().is_host();
+  kernels_ = loaded_kernels(communicator, facts_.element);
+  const int blocks_per_sm = kernels_.least_blocks_per_sm();
+  facts_.max_staged_blocks = least_over_ranks(
+      communicator, "AllReduce: blocks",
+      facts_.on_host ? kHostBlocks : std::min(kMaxStagedBlocks, fair_share_of_blocks(communicator, blocks_per_sm)));
+  agree_over_ranks(
+      *communicator.state().bootstrap, "AllReduce: residency",
+      [&] {
+        residency_ = ResidencyClaim(communicator, "AllReduce",
+                                    {.blocks = std::max(facts_.max_staged_blocks, 1), .blocks_per_sm = blocks_per_sm});
+        epochs_ = zeroed(communicator.device(), AllReduceEpochs::kCount * sizeof(u64));
+      },
+      communicator.deadline());
+  workspace_ =
+      std::make_unique<PeerWorkspace>(communicator, "AllReduce", shared_bytes(facts_.element, facts_.num_ranks));
+}
+
+MemoryReport AllReduce::Impl::memory_of(const Communicator& communicator, const AllReduceConfig& config) {
+  const Element element = check_config(config);
+  const AllReduceLayout layout = AllReduceLayout::of(staged_spec(element, communicator.size(), false));
+  const std::string ranks = text(communicator.size(), " ranks");
+  const std::string slots = text(kMaxStagedBlocks, " blocks * ", kSlotBytes, " B");
+  return {
+      .items = {
+          {"push lines", text("2 parities * ", ranks, " * ", kMaxPushBlocks, " blocks * ", kPushSliceBytes, " B * 2"),
+           layout.push_lines.bytes(), "shared"},
+          {"pull staging", text("2 parities * ", slots), layout.pull_staging.bytes(), "shared"},
+          {"two-shot staging", slots, layout.two_shot_staging.bytes(), "shared"},
+          {"two-shot results", slots, layout.two_shot_results.bytes(), "shared"},
+          {"flags", text("3 * ", kMaxStagedBlocks, " blocks * ", ranks, " * 8 B"),
+           layout.pull_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared"},
+          {"epochs", text(AllReduceEpochs::kCount, " * 8 B"), AllReduceEpochs::kCount * i64{sizeof(u64)}, "device"},
+          {"fault record", "1", sizeof(FaultRecord), "pinned host"}}};
+}
+
+void AllReduce::Impl::run(const AllReduceArgs& args, StreamView stream) {
+  check_call(args, config_);
+  check();
+  if (args.num_elements == 0) {
+    return;
+  }
+  const AllReducePlan plan = plan_all_reduce(facts_, args.num_elements);
+  launch(plan,
+         {.input = args.input,
+          .output = args.output,
+          .num_elements = args.num_elements,
+          .chunk_vectors = plan.chunk_vectors,
+          .window = workspace_->window(),
+          .block_epochs = epochs_.as<u64>(),
+          .fault = workspace_->fault_context()},
+         stream);
+}
+
+void AllReduce::Impl::launch(const AllReducePlan& plan, const AllReduceKernelArgs& args, StreamView stream) const {
+  const LaunchShape shape{.grid = plan.grid};
+  switch (plan.algorithm) {
+    case AllReduceAlgorithm::push:
+      return kernels_.push.launch(shape, args, stream);
+    case AllReduceAlgorithm::pull:
+      return kernels_.pull.launch(shape, args, stream);
+    case AllReduceAlgorithm::two_shot:
+      return kernels_.two_shot.launch(shape, args, stream);
+    case AllReduceAlgorithm::nvls:
+      return kernels_.nvls.launch(shape, args, stream);
+    case AllReduceAlgorithm::nccl:
+    case AllReduceAlgorithm::automatic:
+      break;
+  }
+  throw Error(ErrorCode::unsupported, text("all-reduce by ", name_of(plan.algorithm), " is not available here"));
+}
+
+std::string AllReduce::Impl::describe_plan(i64 num_elements) const {
+  return text(num_elements == 0 ? "nothing" : to_string(plan_all_reduce(facts_, num_elements)),
+              " memory=", name_of(workspace_->memory_kind()));
+}
+
+}  // namespace moelink

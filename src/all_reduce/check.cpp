@@ -1,0 +1,69 @@
+#include "all_reduce/check.hpp"
+
+#include <cstdint>
+#include <limits>
+
+#include "all_reduce/plan.hpp"
+#include "base/text.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink {
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::invalid_argument, sentence); }
+
+void check_pointer(const char* name, const void* pointer, std::size_t element_bytes) {
+  if (pointer == nullptr) {
+    refuse(text("AllReduceArgs::", name, " is null; expected memory of the communicator's device"));
+  }
+  if (reinterpret_cast<std::uintptr_t>(pointer) % element_bytes != 0) {
+    refuse(
+        text("AllReduceArgs::", name, " = ", pointer, " is not aligned to its elements of ", element_bytes, " bytes"));
+  }
+}
+
+}  // namespace
+
+Element check_config(const AllReduceConfig& config) {
+  constexpr i64 kMostElements = std::numeric_limits<i64>::max() / 8;
+  if (config.max_elements < 1 || config.max_elements > kMostElements) {
+    refuse(text("AllReduceConfig::max_elements is ", config.max_elements, "; expected 1 to ", kMostElements));
+  }
+  if (config.algorithm == AllReduceAlgorithm::push &&
+      config.max_elements * static_cast<i64>(size_of(config.type)) > kMaxPushBytes) {
+    refuse(text("AllReduceConfig::max_elements is ", config.max_elements, ", but the push algorithm alone carries ",
+                kMaxPushBytes, " bytes at most; leave the choice to `automatic`, or name another"));
+  }
+  switch (config.type) {
+    case DataType::bfloat16:
+      return Element::bfloat16;
+    case DataType::float16:
+      return Element::float16;
+    case DataType::float32:
+      return Element::float32;
+    case DataType::bytes:
+      break;
+  }
+  refuse("AllReduceConfig::type is bytes, which have no sum; expected bfloat16, float16 or float32");
+}
+
+void check_call(const AllReduceArgs& args, const AllReduceConfig& config) {
+  if (args.num_elements < 0 || args.num_elements > config.max_elements) {
+    refuse(text("AllReduceArgs::num_elements is ", args.num_elements,
+                "; expected 0 to max_elements = ", config.max_elements));
+  }
+  if (args.num_elements == 0) {
+    return;
+  }
+  const std::size_t element_bytes = size_of(config.type);
+  check_pointer("input", args.input, element_bytes);
+  check_pointer("output", args.output, element_bytes);
+  const auto input = reinterpret_cast<std::uintptr_t>(args.input);
+  const auto output = reinterpret_cast<std::uintptr_t>(args.output);
+  const std::uintptr_t size_bytes = static_cast<std::uintptr_t>(args.num_elements) * element_bytes;
+  if (input != output && input < output + size_bytes && output < input + size_bytes) {
+    refuse("AllReduceArgs::input and output overlap in part; expected the same array (in place) or two apart");
+  }
+}
+
+}  // namespace moelink

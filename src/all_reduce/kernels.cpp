@@ -1,0 +1,34 @@
+#include "all_reduce/kernels.hpp"
+
+#include <algorithm>
+
+namespace moelink {
+
+AllReduceSpec push_spec(Element element, int num_ranks) {
+  return {.element = element, .num_ranks = num_ranks, .threads = kPushThreads, .slot_bytes = kSlotBytes};
+}
+
+AllReduceSpec staged_spec(Element element, int num_ranks, bool multicast) {
+  return {.element = element,
+          .num_ranks = num_ranks,
+          .threads = kStagedThreads,
+          .slot_bytes = kSlotBytes,
+          .multicast = multicast};
+}
+
+AllReduceKernels AllReduceKernels::add_to(KernelLoader& loader, Element element, int num_ranks, bool with_nvls) {
+  AllReduceKernels kernels;
+  kernels.push = loader.add<AllReducePush>(push_spec(element, num_ranks));
+  kernels.pull = loader.add<AllReducePull>(staged_spec(element, num_ranks, false));
+  kernels.two_shot = loader.add<AllReduceTwoShot>(staged_spec(element, num_ranks, false));
+  if (with_nvls) {
+    kernels.nvls = loader.add<AllReduceTwoShot>(staged_spec(element, num_ranks, true));
+  }
+  return kernels;
+}
+
+int AllReduceKernels::least_blocks_per_sm() const {
+  return std::min({push.max_blocks_per_sm(0), pull.max_blocks_per_sm(0), two_shot.max_blocks_per_sm(0)});
+}
+
+}  // namespace moelink

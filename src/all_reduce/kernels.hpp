@@ -1,0 +1,29 @@
+// The kernels of one AllReduce: those that its configuration can choose.
+#pragma once
+
+#include "all_reduce/plan.hpp"
+#include "launch/kernel_loader.hpp"
+#include "moelink/device/all_reduce/pull.cuh"
+#include "moelink/device/all_reduce/push.cuh"
+#include "moelink/device/all_reduce/two_shot.cuh"
+
+namespace moelink {
+
+struct AllReduceKernels {
+  Kernel<AllReducePush> push;
+  Kernel<AllReducePull> pull;
+  Kernel<AllReduceTwoShot> two_shot;
+  Kernel<AllReduceTwoShot> nvls;
+
+  /// Asks the loader for them; `with_nvls` only where multicast may be used.
+  static AllReduceKernels add_to(KernelLoader& loader, Element element, int num_ranks, bool with_nvls);
+
+  /// Blocks per SM of the one that fits least often. After load().
+  [[nodiscard]] int least_blocks_per_sm() const;
+};
+
+/// The specs behind them.
+[[nodiscard]] AllReduceSpec push_spec(Element element, int num_ranks);
+[[nodiscard]] AllReduceSpec staged_spec(Element element, int num_ranks, bool multicast);
+
+}  // namespace moelink

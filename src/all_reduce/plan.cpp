@@ -1,0 +1,63 @@
+#include "all_reduce/plan.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace moelink {
+namespace {
+
+/// Thresholds as data: an algorithm serves messages up to its limit, for up to so many ranks. Measured with
+/// `all_reduce_perf --algorithm each`; the tables are in docs/performance.md.
+struct Threshold {
+  int max_ranks;
+  i64 push_bytes;  ///< up to here push
+  i64 pull_bytes;  ///< then pull; beyond, two-shot (or NVLS)
+};
+constexpr Threshold kThresholds[] = {
+    {2, 256 * 1024, 512 * 1024},
+    {4, 128 * 1024, 256 * 1024},
+    {8, 64 * 1024, 128 * 1024},
+    {1 << 30, 16 * 1024, 64 * 1024},
+};
+
+AllReduceAlgorithm choose(const AllReduceFacts& facts, i64 num_bytes) {
+  if (facts.only != AllReduceAlgorithm::automatic) {
+    return facts.only;
+  }
+  const auto* row = std::find_if(std::begin(kThresholds), std::end(kThresholds),
+                                 [&](const Threshold& t) { return facts.num_ranks <= t.max_ranks; });
+  if (num_bytes <= row->push_bytes) {
+    return AllReduceAlgorithm::push;
+  }
+  if (num_bytes <= row->pull_bytes) {
+    return AllReduceAlgorithm::pull;
+  }
+  return facts.multicast ? AllReduceAlgorithm::nvls : AllReduceAlgorithm::two_shot;
+}
+
+/// Vectors that make a block worth its two trips; fewer blocks than allowed run a message smaller than all of them.
+constexpr i64 kLeastChunkVectors = 256;
+
+}  // namespace
+
+AllReducePlan plan_all_reduce(const AllReduceFacts& facts, i64 num_elements) {
+  const i64 num_bytes = num_elements * bytes_of(facts.element);
+  const i64 vectors = ceil_div<i64>(num_bytes, 16);
+  AllReducePlan plan{.algorithm = choose(facts, num_bytes)};
+  if (plan.algorithm == AllReduceAlgorithm::push) {
+    plan.grid = static_cast<int>(ceil_div(vectors, i64{kPushThreads}));
+    return plan;
+  }
+  plan.grid = static_cast<int>(std::clamp<i64>(ceil_div(vectors, kLeastChunkVectors), 1, facts.max_staged_blocks));
+  plan.chunk_vectors = std::min<i64>(ceil_div<i64>(vectors, plan.grid), kSlotBytes / 16);
+  return plan;
+}
+
+std::string to_string(const AllReducePlan& plan) {
+  const bool is_push = plan.algorithm == AllReduceAlgorithm::push;
+  return text(name_of(plan.algorithm), " grid=", plan.grid, "x", is_push ? kPushThreads : kStagedThreads) +
+         (is_push ? std::string() : text(" chunk=", plan.chunk_vectors * 16));
+}
+
+}  // namespace moelink

@@ -1,0 +1,41 @@
+// Which algorithm and grid an all-reduce runs with: a pure function of values that all ranks agree on, so that every
+// rank chooses the same (a wire format must not depend on one rank's own numbers).
+#pragma once
+
+#include <string>
+
+#include "moelink/all_reduce.hpp"
+#include "moelink/protocol/all_reduce.hpp"
+
+namespace moelink {
+
+/// Compared over ranks at construction.
+struct AllReduceFacts {
+  int num_ranks = 1;
+  Element element = Element::bfloat16;
+  bool multicast = false;                    ///< every rank has the multicast mapping, and may use it
+  int max_staged_blocks = kMaxStagedBlocks;  ///< the smallest of the ranks' budgets
+  bool on_host = false;
+  AllReduceAlgorithm only = AllReduceAlgorithm::automatic;
+};
+
+struct AllReducePlan {
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::push;
+  int grid = 1;
+  i64 chunk_vectors = 0;  ///< staged algorithms
+  friend bool operator==(const AllReducePlan&, const AllReducePlan&) = default;
+};
+
+/// Bytes per block and step of the staged algorithms.
+inline constexpr i32 kSlotBytes = 32 * 1024;
+
+/// Longest message that the push algorithm can carry in one launch.
+inline constexpr i64 kMaxPushBytes = kMaxPushBlocks * kPushSliceBytes;
+
+/// `num_elements` > 0.
+[[nodiscard]] AllReducePlan plan_all_reduce(const AllReduceFacts& facts, i64 num_elements);
+
+/// "two_shot grid=128x512 chunk=32768".
+[[nodiscard]] std::string to_string(const AllReducePlan& plan);
+
+}  // namespace moelink

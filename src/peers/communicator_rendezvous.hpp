@@ -1,0 +1,25 @@
+// A communicator as the rendezvous that symmetric memory needs.
+#pragma once
+
+#include "moelink/communicator.hpp"
+#include "transports/rendezvous.hpp"
+
+namespace moelink {
+
+class CommunicatorRendezvous final : public Rendezvous {
+ public:
+  /// `what` names the collectives in errors: "AllReduce".
+  CommunicatorRendezvous(Communicator communicator, std::string what);
+
+  [[nodiscard]] int rank() const noexcept override { return communicator_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return communicator_.size(); }
+  [[nodiscard]] int node_of(int rank) const override { return communicator_.topology().node_of(rank); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  void barrier() override;
+
+ private:
+  Communicator communicator_;
+  std::string what_;
+};
+
+}  // namespace moelink

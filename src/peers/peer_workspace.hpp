@@ -1,0 +1,52 @@
+// The memory that the ranks of a node share for one object (an AllReduce, an Exchange), and its faults.
+#pragma once
+
+#include <string>
+
+#include "base/fault.hpp"
+#include "comm/fault_board.hpp"
+#include "moelink/buffer.hpp"
+#include "moelink/communicator.hpp"
+#include "moelink/protocol/fault.hpp"
+#include "moelink/protocol/window.hpp"
+#include "peers/communicator_rendezvous.hpp"
+#include "runtime/pinned_buffer.hpp"
+#include "transports/peer_group.hpp"
+
+namespace moelink {
+
+/// Owns this rank's part of the symmetric memory, a fault word in it that peers can write, and the fault record. Zero
+/// at first. Kernels that use the window or the fault context must have ended before this goes.
+class PeerWorkspace {
+ public:
+  /// Collective over all ranks. `what` names the object in errors. Every rank passes the same `shared_bytes`. Throws
+  /// ErrorCode::unsupported if ranks of one node cannot map each other.
+  PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes);
+  ~PeerWorkspace();
+  PeerWorkspace(const PeerWorkspace&) = delete;
+  PeerWorkspace& operator=(const PeerWorkspace&) = delete;
+
+  /// Bytes a rank takes from its device for `shared_bytes`, fault word included.
+  [[nodiscard]] static i64 memory_bytes(i64 shared_bytes);
+
+  /// The caller's bytes begin at offset 0.
+  [[nodiscard]] const Window& window() const noexcept { return memory_.window(); }
+  [[nodiscard]] const FaultContext& fault_context() const noexcept { return fault_context_; }
+  [[nodiscard]] MemoryKind memory_kind() const noexcept { return memory_.kind(); }
+
+  /// Throws the fault that a kernel met here, after telling the group; else the group's, if it has one. Never waits.
+  void check();
+
+ private:
+  Communicator communicator_;
+  std::string what_;
+  CommunicatorRendezvous rendezvous_;
+  PeerGroup peers_;
+  SymmetricBuffer memory_;
+  Buffer peer_words_;    // addresses of the peers' fault words
+  PinnedBuffer record_;  // one FaultRecord
+  FaultContext fault_context_;
+  FaultBoard::Subscription subscription_;
+};
+
+}  // namespace moelink

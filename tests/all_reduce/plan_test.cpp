@@ -1,0 +1,52 @@
+#include "all_reduce/plan.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moelink {
+namespace {
+
+TEST(AllReducePlan, EveryElementBelongsToABlockWhateverTheSize) {
+  for (const int num_ranks : {1, 2, 3, 8, 64}) {
+    for (const bool on_host : {false, true}) {
+      const AllReduceFacts facts{.num_ranks = num_ranks, .max_staged_blocks = on_host ? 8 : 128, .on_host = on_host};
+      for (i64 elements = 1; elements < (i64{1} << 33); elements = elements * 3 + 1) {
+        const AllReducePlan plan = plan_all_reduce(facts, elements);
+        const i64 vectors = ceil_div<i64>(elements * 2, 16);
+        ASSERT_GE(plan.grid, 1);
+        if (plan.algorithm == AllReduceAlgorithm::push) {
+          EXPECT_LE(plan.grid, kMaxPushBlocks);
+          EXPECT_GE(i64{plan.grid} * kPushThreads, vectors);
+        } else {
+          EXPECT_LE(plan.grid, facts.max_staged_blocks);
+          EXPECT_GE(plan.chunk_vectors, 1);
+          EXPECT_LE(plan.chunk_vectors * 16, kSlotBytes);
+        }
+      }
+    }
+  }
+}
+
+TEST(AllReducePlan, ChoiceGoesFromPushOverPullToTwoShotAsMessagesGrow) {
+  const AllReduceFacts facts{.num_ranks = 4};
+  int last = 0;
+  for (i64 elements = 1; elements < (i64{1} << 28); elements *= 2) {
+    const int now = static_cast<int>(plan_all_reduce(facts, elements).algorithm);
+    EXPECT_GE(now, last);
+    last = now;
+  }
+  EXPECT_EQ(last, static_cast<int>(AllReduceAlgorithm::two_shot));
+}
+
+TEST(AllReducePlan, MulticastIsUsedForLargeMessagesOnlyWhereItMayBe) {
+  EXPECT_EQ(plan_all_reduce({.num_ranks = 8, .multicast = true}, 1 << 26).algorithm, AllReduceAlgorithm::nvls);
+  EXPECT_EQ(plan_all_reduce({.num_ranks = 8, .multicast = false}, 1 << 26).algorithm, AllReduceAlgorithm::two_shot);
+}
+
+TEST(AllReducePlan, PrintsItself) {
+  EXPECT_EQ(to_string(AllReducePlan{.algorithm = AllReduceAlgorithm::push, .grid = 4}), "push grid=4x256");
+  EXPECT_EQ(to_string(AllReducePlan{.algorithm = AllReduceAlgorithm::two_shot, .grid = 128, .chunk_vectors = 2048}),
+            "two_shot grid=128x512 chunk=32768");
+}
+
+}  // namespace
+}  // namespace moelink
