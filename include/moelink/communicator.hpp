@@ -64,6 +64,9 @@ class MOELINK_EXPORT Communicator {
   /// throws passes through; how long it blocks is the caller's affair.
   Communicator(int rank, int size, const AllGatherFunction& all_gather, const Options& options = {});
 
+  /// The deadline that these options stand for: their own, or the default.
+  [[nodiscard]] static std::chrono::milliseconds deadline_of(const Options& options);
+
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] Device device() const noexcept;

@@ -111,11 +111,13 @@ Environment Environment::read(const Lookup& lookup) {
   return environment;
 }
 
+std::optional<std::string> Environment::process(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
 const Environment& Environment::get() {
-  static const Environment environment = read([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-  });
+  static const Environment environment = read(&Environment::process);
   return environment;
 }
 

@@ -31,6 +31,8 @@ struct Environment {
 
   /// Reads from `lookup` (name -> value or nothing) instead of the process: for tests.
   using Lookup = std::function<std::optional<std::string>(const char* name)>;
+  /// The variables of this process as they are now: for those that launchers set (src/comm/launcher.hpp).
+  [[nodiscard]] static std::optional<std::string> process(const char* name);
   [[nodiscard]] static Environment read(const Lookup& lookup);
 };
 

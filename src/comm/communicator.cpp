@@ -6,14 +6,17 @@
 #include "base/environment.hpp"
 #include "base/text.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/launcher.hpp"
+#include "comm/meet.hpp"
 #include "comm/run_threads.hpp"
 #include "comm/thread_bootstrap.hpp"
 
 namespace moelink {
 
 Communicator Communicator::single(Device device) {
-  return Communicator(make_communicator_state(std::move(ThreadBootstrap::make_group(1).front()), device,
-                                              Environment::get().node, effective_deadline({})));
+  return Communicator(make_communicator_state(std::move(ThreadBootstrap::make_group(1).front()),
+                                              DeviceChoice{device, std::nullopt}, Environment::get().node,
+                                              effective_deadline({})));
 }
 
 std::vector<Communicator> Communicator::in_process(int size, const InProcessOptions& options) {
@@ -33,13 +36,35 @@ std::vector<Communicator> Communicator::in_process(int size, const InProcessOpti
   run_threads(bootstraps.size(), [&](std::size_t r) {
     const Device device =
         options.devices.empty() ? Device::host() : Device::cuda(options.devices[r % options.devices.size()]);
-    states[r] = make_communicator_state(std::move(bootstraps[r]), device, Environment::get().node, deadline);
+    states[r] = make_communicator_state(std::move(bootstraps[r]), DeviceChoice{device, std::nullopt},
+                                        Environment::get().node, deadline);
   });
   std::vector<Communicator> communicators;
   for (auto& state : states) {
     communicators.push_back(Communicator(std::move(state)));
   }
   return communicators;
+}
+
+Communicator Communicator::from_environment(const Options& options) {
+  const auto launch = Launch::read(&Environment::process);
+  const Environment& environment = Environment::get();
+  const auto deadline = effective_deadline(options.deadline);
+  const Launch chosen = launch.value_or(Launch{});
+  return Communicator(make_communicator_state(meet_by_launcher(chosen, environment, deadline),
+                                              DeviceChoice{options.device, chosen.local_rank}, environment.node,
+                                              deadline));
+}
+
+Communicator::Communicator(int rank, int size, const AllGatherFunction& all_gather, const Options& options) {
+  const Environment& environment = Environment::get();
+  const auto deadline = effective_deadline(options.deadline);
+  state_ = make_communicator_state(meet_by_all_gather(rank, size, all_gather, environment, deadline),
+                                   DeviceChoice{options.device, std::nullopt}, environment.node, deadline);
+}
+
+std::chrono::milliseconds Communicator::deadline_of(const Options& options) {
+  return effective_deadline(options.deadline);
 }
 
 int Communicator::rank() const noexcept { return state_->bootstrap->rank(); }

@@ -12,6 +12,26 @@
 namespace moelink {
 namespace {
 
+/// Ranks before this one whose node has the same identity.
+int gather_local_rank(Bootstrap& bootstrap, std::string_view node, std::chrono::milliseconds deadline) {
+  const std::string mine = describe_self(bootstrap.rank(), Device::host(), node).node_id;
+  const auto parts = bootstrap.all_gather("communicator: nodes", bytes_of(mine), deadline);
+  const auto end = parts.begin() + bootstrap.rank();
+  return static_cast<int>(
+      std::count_if(parts.begin(), end, [&](const Bytes& part) { return std::ranges::equal(part, bytes_of(mine)); }));
+}
+
+Device choose_device(Bootstrap& bootstrap, const DeviceChoice& choice, std::string_view node,
+                     std::chrono::milliseconds deadline) {
+  // Gathered whether this rank needs it or not: whether others do is not known here.
+  const int counted = gather_local_rank(bootstrap, node, deadline);
+  if (choice.device) {
+    return *choice.device;
+  }
+  const int num_devices = Device::cuda_count();
+  return num_devices > 0 ? Device::cuda(choice.local_rank.value_or(counted) % num_devices) : Device::host();
+}
+
 std::vector<RankInfo> gather_ranks(Bootstrap& bootstrap, Device device, std::string_view node,
                                    std::chrono::milliseconds deadline) {
   Bytes self;
@@ -48,10 +68,11 @@ std::vector<std::vector<Link>> gather_links(Bootstrap& bootstrap, const std::vec
 
 }  // namespace
 
-std::shared_ptr<Communicator::State> make_communicator_state(std::unique_ptr<Bootstrap> bootstrap, Device device,
-                                                             std::string_view node,
+std::shared_ptr<Communicator::State> make_communicator_state(std::unique_ptr<Bootstrap> bootstrap,
+                                                             const DeviceChoice& choice, std::string_view node,
                                                              std::chrono::milliseconds deadline) {
   compare_over_ranks(*bootstrap, "communicator", {{"moelink version", MOELINK_VERSION}}, deadline);
+  const Device device = choose_device(*bootstrap, choice, node, deadline);
   auto ranks = gather_ranks(*bootstrap, device, node, deadline);
   auto links = gather_links(*bootstrap, ranks, deadline);
   return std::make_shared<Communicator::State>(
@@ -59,9 +80,10 @@ std::shared_ptr<Communicator::State> make_communicator_state(std::unique_ptr<Boo
 }
 
 std::chrono::milliseconds effective_deadline(std::chrono::milliseconds chosen) {
-  if (chosen.count() < 0) {
-    throw Error(ErrorCode::invalid_argument, text("a deadline of ", chosen.count(),
-                                                  " ms is in the past; pass a positive one, or 0 for the default"));
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);  // travels as 32 bits of milliseconds
+  if (chosen.count() < 0 || chosen > kLongest) {
+    throw Error(ErrorCode::invalid_argument,
+                text("a deadline of ", chosen.count(), " ms; pass one of 1 ms to 24 hours, or 0 for the default"));
   }
   return chosen.count() > 0 ? chosen : Environment::get().deadline;
 }

@@ -16,10 +16,17 @@ struct Communicator::State {
   Topology topology;
 };
 
+/// Which device a rank takes: `device`, else CUDA device (rank among those of its node) mod devices, else the host.
+struct DeviceChoice {
+  std::optional<Device> device;
+  std::optional<int> local_rank;  ///< as the launcher says; else the ranks count themselves
+};
+
 /// Collective over the ranks of `bootstrap`: compares versions and learns the topology. `node` replaces this machine's
 /// identity unless empty.
 [[nodiscard]] std::shared_ptr<Communicator::State> make_communicator_state(std::unique_ptr<Bootstrap> bootstrap,
-                                                                           Device device, std::string_view node,
+                                                                           const DeviceChoice& choice,
+                                                                           std::string_view node,
                                                                            std::chrono::milliseconds deadline);
 
 /// `chosen`, else MOELINK_DEADLINE, else 60 s. Throws invalid_argument if negative.
