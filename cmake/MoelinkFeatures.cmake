@@ -1,7 +1,7 @@
 # What this machine has. Every optional dependency is looked for here, once, and shown as one table; a missing one is a
 # feature less, never an error. Sets, for the folders below:
 #   CUDAToolkit_FOUND, MOELINK_HAVE_NVRTC, MOELINK_HAVE_NCCL, MOELINK_HAVE_VERBS, MOELINK_HAVE_UCX   (and *_INCLUDE_DIR)
-#   MPI_CXX_FOUND, GTest_FOUND, CLI11_FOUND, nlohmann_json_FOUND, fmt_FOUND, spdlog_FOUND            (imported targets)
+#   MPI_CXX_FOUND, GTest_FOUND, CLI11_FOUND, nlohmann_json_FOUND, fmt_FOUND                  (imported targets)
 include_guard(GLOBAL)
 
 #   moelink_feature(<name> <found> <version or path> <what is missing without it>)   one row of the table
@@ -72,6 +72,4 @@ find_package(nlohmann_json QUIET)
 moelink_feature("nlohmann-json" "${nlohmann_json_FOUND}" "${nlohmann_json_VERSION}" "no perf tools")
 find_package(fmt QUIET)
 moelink_feature("fmt" "${fmt_FOUND}" "${fmt_VERSION}" "no perf tools")
-find_package(spdlog QUIET)
-moelink_feature("spdlog" "${spdlog_FOUND}" "${spdlog_VERSION}" "no perf tools")
 moelink_print_features()

@@ -7,6 +7,11 @@ function(moelink_install)
   install(TARGETS moelink moelink_headers EXPORT moelink-targets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(EXPORT moelink-targets NAMESPACE moelink:: DESTINATION "${package_dir}")
+  if(TARGET moelink_mpi)  # a component of its own: find_package(moelink COMPONENTS mpi)
+    install(TARGETS moelink_mpi EXPORT moelink-mpi-targets
+      ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    install(EXPORT moelink-mpi-targets NAMESPACE moelink:: DESTINATION "${package_dir}")
+  endif()
 
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/moelink" "${PROJECT_BINARY_DIR}/include/moelink"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp")

@@ -2,6 +2,7 @@
 # Debian 12 and Ubuntu 24.04; as root or with sudo. Installs with apt what is missing and nothing else.
 # shellcheck shell=bash disable=SC2034
 set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
@@ -18,11 +19,14 @@ cmake                                   cmake
 ninja                                   ninja-build
 CLI/CLI.hpp                             libcli11-dev
 nlohmann/json.hpp                       nlohmann-json3-dev
-fmt/format.h                            libfmt-dev
-spdlog/spdlog.h                         libspdlog-dev'
+fmt/format.h                            libfmt-dev'
 needs_of_tests='
 gtest/gtest.h                           libgtest-dev
 pkg-config                              pkg-config'
+# What some tests need; without it they are skipped, or their part of the library is not built.
+useful_for_tests='
+mpirun                                  openmpi-bin
+mpicxx                                  libopenmpi-dev'
 
 have() {  # a command, or a header
   if [[ $1 == */* ]]; then
@@ -63,13 +67,23 @@ apt_install() {
   fi
 }
 
+# install_if_possible <lists...>: a word, not an error, where that does not work.
+install_if_possible() {
+  local packages
+  mapfile -t packages < <(missing_packages "$@")
+  if ((${#packages[@]} == 0)); then return 0; fi
+  say "Installing: ${packages[*]}"
+  if ! can_install || ! apt_install "${packages[@]}"; then
+    say "Not installed: ${packages[*]}. What needs them is left out."
+  fi
+}
+
 # install_missing <lists...>
 install_missing() {
   local packages still
   mapfile -t packages < <(missing_packages "$@")
   if ((${#packages[@]} > 0)); then
     say "Installing: ${packages[*]}"
-    export DEBIAN_FRONTEND=noninteractive
     if can_install; then
       apt_install "${packages[@]}" || true
     fi

@@ -1,4 +1,5 @@
-# cmake -D BUILD_DIR=... -D SOURCE_DIR=... -D WORK_DIR=... -D PROGRAM=... -D VERSION=... -D CXX=... -P install_test.cmake
+# cmake -D BUILD_DIR=... -D SOURCE_DIR=... -D WORK_DIR=... -D PROGRAM=... -D COMPONENTS=... -D VERSION=... -D CXX=...
+#   -P install_test.cmake
 # Installs the build into WORK_DIR/prefix, moves the prefix (it must be relocatable), then builds and runs PROGRAM
 # against it: by find_package, and by pkg-config where that is installed. Any step that fails ends the script.
 cmake_minimum_required(VERSION 3.25)
@@ -24,7 +25,8 @@ foreach(header IN ITEMS moelink/exchange.hpp moelink/version.hpp moelink/protoco
 endforeach()
 
 step("find_package: configure" "${CMAKE_COMMAND}" -S "${SOURCE_DIR}/consumer" -B "${WORK_DIR}/consumer" -G Ninja
-  "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DCMAKE_CXX_COMPILER=${CXX}" "-DPROGRAM=${PROGRAM}")
+  "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DCMAKE_CXX_COMPILER=${CXX}" "-DPROGRAM=${PROGRAM}"
+  "-DCOMPONENTS=${COMPONENTS}")
 step("find_package: build" "${CMAKE_COMMAND}" --build "${WORK_DIR}/consumer")
 step("find_package: run" "${WORK_DIR}/consumer/consumer")
 
