@@ -1,8 +1,6 @@
 // Flags that all perf tools share, named as in nccl-tests where nccl-tests has them.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +8,10 @@
 #include "moelink/device.hpp"
 #include "perf/common/model.hpp"
 #include "perf/common/timing.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace moelink::perf {
 

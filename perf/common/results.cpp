@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "moelink/error.hpp"
 #include "moelink/version.hpp"
@@ -37,6 +38,12 @@ std::string csv_field(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
+Results::Results(std::string tool) : tool_(std::move(tool)) {}
+
+Results::~Results() = default;
+
+int Results::exit_code() const noexcept { return rows_.empty() || wrong_ != 0 ? 1 : 0; }
+
 void Results::add(nlohmann::ordered_json row, std::optional<std::int64_t> wrong) {
   rows_.push_back(std::move(row));
   wrong_ += wrong.value_or(0);
@@ -44,7 +51,7 @@ void Results::add(nlohmann::ordered_json row, std::optional<std::int64_t> wrong)
 }
 
 void Results::write_json(const std::string& path) const {
-  const nlohmann::ordered_json document = {{"tool", tool_}, {"version", MOELINK_VERSION}, {"rows", rows_}};
+  const nlohmann::ordered_json document = {{"tool", tool_}, {"version", MOELINK_VERSION}, {"rows", nlohmann::ordered_json(rows_)}};
   write_file(path, document.dump(1) + '\n');
 }
 

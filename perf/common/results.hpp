@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +12,8 @@ namespace moelink::perf {
 /// All rows of one run. A row is a flat JSON object; every row of a run has the same keys in the same order.
 class Results {
  public:
-  explicit Results(std::string tool) : tool_(std::move(tool)) {}
+  explicit Results(std::string tool);
+  ~Results();
 
   /// `wrong`: wrong values seen; none if nothing was checked.
   void add(nlohmann::ordered_json row, std::optional<std::int64_t> wrong);
@@ -23,14 +24,13 @@ class Results {
   void write_csv(const std::string& path) const;
 
   [[nodiscard]] std::int64_t wrong() const noexcept { return wrong_; }
-  [[nodiscard]] std::size_t size() const noexcept { return rows_.size(); }
   [[nodiscard]] bool checked() const noexcept { return checked_; }
   /// 0 if something was measured and nothing was wrong, else 1.
-  [[nodiscard]] int exit_code() const noexcept { return rows_.empty() || wrong_ != 0 ? 1 : 0; }
+  [[nodiscard]] int exit_code() const noexcept;
 
  private:
   std::string tool_;
-  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+  std::vector<nlohmann::ordered_json> rows_;
   std::int64_t wrong_ = 0;
   bool checked_ = false;
 };

@@ -1,10 +1,12 @@
 // The frame of a perf tool: command line, errors, exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <functional>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace moelink::perf {
 

@@ -1,0 +1,32 @@
+// Kernels that move rows and do nothing else, their destinations known: what dispatch and combine cannot beat by much.
+// C++17: nvcc reads this.
+#pragma once
+
+#include <cstdint>
+
+namespace moelink::perf {
+
+/// One token's row against its rows at the experts. All pointers are device memory.
+struct RowTraffic {
+  void* token_rows;                  ///< [num_tokens] dense
+  void* expert_rows;                 ///< [rows] dense
+  const std::int32_t* row_of_entry;  ///< [num_tokens * top_k], -1: none
+  std::int64_t num_tokens;
+  int top_k;
+  std::int64_t row_bytes;  ///< a multiple of 16
+};
+
+/// How the work is laid over the device. Each thread moves 16 bytes of a token at a time.
+struct RowGrid {
+  int threads;     ///< per block
+  int max_blocks;  ///< 0: as many as there is work
+};
+
+/// Reads every token once and writes it to all of its expert rows.
+void launch_expand(const RowTraffic& traffic, RowGrid grid, void* cuda_stream);
+/// Reads all expert rows of every token and writes one (their exclusive or: no arithmetic worth mentioning).
+void launch_gather(const RowTraffic& traffic, RowGrid grid, void* cuda_stream);
+
+[[nodiscard]] int multiprocessors_of(int cuda_ordinal);
+
+}  // namespace moelink::perf
