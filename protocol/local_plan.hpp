@@ -88,10 +88,10 @@ constexpr i32 parts_of_row(i64 num_tokens, i64 units, i32 threads, i32 wanted_bl
   return static_cast<i32>(min_of(useful, wanted));
 }
 
-/// The most tokens that dispatch still takes as decode.
+/// The most tokens that dispatch still takes as decode; -1: never, not even none.
 constexpr i64 max_decode_tokens(const LocalDispatchSpec& spec, const LocalDevice& device) {
   const LocalTuning& tuning = tuning_for(device);
-  return spec.num_experts <= tuning.decode_max_experts ? tuning.decode_max_entries / spec.top_k : 0;
+  return spec.num_experts <= tuning.decode_max_experts ? tuning.decode_max_entries / spec.top_k : -1;
 }
 
 /// The spec of a variant: block sizes are chosen here.

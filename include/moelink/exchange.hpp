@@ -164,6 +164,7 @@ class MOELINK_EXPORT Exchange {
   Exchange(const Communicator& communicator, const ExchangeConfig& config);
   /// In a workspace shared with other Exchanges; throws ErrorCode::capacity if it is too small for `config`.
   Exchange(const Communicator& communicator, const ExchangeConfig& config, const Workspace& workspace);
+  /// The streams it was used on must have passed its last call.
   ~Exchange();
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
@@ -172,7 +173,7 @@ class MOELINK_EXPORT Exchange {
   [[nodiscard]] static MemoryReport memory(const Communicator& communicator, const ExchangeConfig& config);
   [[nodiscard]] const MemoryReport& memory() const noexcept;
 
-  /// Enqueues a dispatch. Throws invalid_argument, unsupported or out_of_order.
+  /// Enqueues a dispatch. Throws invalid_argument, capacity (a declared maximum is too small) or out_of_order.
   ExpertBatch dispatch(const DispatchArgs& args, StreamView stream);
 
   /// Enqueues the combine that answers the last dispatch.

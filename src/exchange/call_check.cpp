@@ -15,7 +15,13 @@ namespace {
   throw Error(ErrorCode::invalid_argument, sentence, where);
 }
 
-/// Compares views of both constnesses; names are those of the public structs, "DispatchArgs::tokens".
+/// A maximum that was declared at construction does not suffice.
+[[noreturn]] void refuse_capacity(const std::string& sentence,
+                                  const std::source_location& where = std::source_location::current()) {
+  throw Error(ErrorCode::capacity, sentence, where);
+}
+
+/// A view and its name in the public structs, "DispatchArgs::tokens".
 struct NamedView {
   const char* name;
   const MatrixView& view;
@@ -80,7 +86,7 @@ void check_apart(const NamedView& input, const NamedView& output) {
 std::string declared_payloads(const ExchangeConfig& config) {
   std::string words;
   for (const Payload& payload : config.payloads) {
-    words += (words.empty() ? "" : "; ") + describe(payload, config.hidden);
+    words += text(words.empty() ? "" : "; ", describe(payload, config.hidden));
   }
   return words;
 }
@@ -136,10 +142,12 @@ RoutingState new_routing(const DispatchArgs& args, const ExchangeConfig& config,
     if (shape.max_rows == 0) {
       refuse("DispatchArgs::layout is packed, but ExchangeConfig::max_rows is 0; set it at construction");
     }
-    const bool power_of_two = args.alignment > 0 && std::has_single_bit(static_cast<unsigned>(args.alignment));
-    if (!power_of_two || args.alignment > config.max_alignment) {
-      refuse(text("DispatchArgs::alignment is ", args.alignment, "; expected a power of two up to ",
-                  "ExchangeConfig::max_alignment, ", config.max_alignment));
+    if (args.alignment < 1 || !std::has_single_bit(static_cast<unsigned>(args.alignment))) {
+      refuse(text("DispatchArgs::alignment is ", args.alignment, "; expected a power of two"));
+    }
+    if (args.alignment > config.max_alignment) {
+      refuse_capacity(text("DispatchArgs::alignment is ", args.alignment, "; ExchangeConfig::max_alignment is ",
+                           config.max_alignment, ": raise it"));
     }
     routing.alignment = args.alignment;
     routing.capacity = shape.max_rows;
@@ -190,8 +198,8 @@ DispatchChoice check_dispatch(const DispatchArgs& args, const ExchangeConfig& co
 
   check_matrix({"DispatchArgs::tokens", args.tokens}, payload.type, columns, kRowUnitBytes);
   if (args.tokens.rows > shape.max_tokens) {
-    refuse(text("DispatchArgs::tokens has ", args.tokens.rows, " rows; ExchangeConfig::max_tokens is ",
-                shape.max_tokens, ": dispatch in parts, or raise it"));
+    refuse_capacity(text("DispatchArgs::tokens has ", args.tokens.rows, " rows; ExchangeConfig::max_tokens is ",
+                         shape.max_tokens, ": dispatch in parts, or raise it"));
   }
   if (payload.scale_bytes != 0) {
     const NamedView scales{"DispatchArgs::scales", args.scales};

@@ -1,5 +1,7 @@
 #include "exchange/exchange_impl.hpp"
 
+#include <chrono>
+
 #include "base/text.hpp"
 #include "moelink/error.hpp"
 
@@ -25,7 +27,8 @@ std::shared_ptr<Workspace::State> fitting_workspace(Device device, const DeviceL
 
 Exchange::Impl::Impl(const Communicator& communicator, const ExchangeConfig& config,
                      std::shared_ptr<Workspace::State> workspace)
-    : config_(config),
+    : communicator_(communicator),
+      config_(config),
       shape_(check_config(config, communicator)),
       device_(communicator.device()),
       local_device_(local_device(device_)),
@@ -161,7 +164,10 @@ LocalDispatchArgs Exchange::Impl::dispatch_args(const DispatchArgs& args, const 
           .block_counts = at(d.block_counts),
           .phase = at(d.phase),
           .status = layout_.host.status.in(host_memory_.data()),
-          .fault = {.word = at(d.fault), .record = layout_.host.fault.in(host_memory_.data())}};
+          .fault = {.word = at(d.fault),
+                    .record = layout_.host.fault.in(host_memory_.data()),
+                    .rank = communicator_.rank(),
+                    .timeout_ns = static_cast<u64>(std::chrono::nanoseconds(communicator_.deadline()).count())}};
 }
 
 LocalCombineArgs Exchange::Impl::combine_args(const CombineArgs& args) const {

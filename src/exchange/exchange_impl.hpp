@@ -46,6 +46,7 @@ class Exchange::Impl {
     return place.in(workspace_->memory().data());
   }
 
+  Communicator communicator_;
   ExchangeConfig config_;
   ExchangeShape shape_;
   Device device_;

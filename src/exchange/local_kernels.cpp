@@ -1,6 +1,7 @@
 #include "exchange/local_kernels.hpp"
 
 #include "base/text.hpp"
+#include "moelink/error.hpp"
 #include "runtime/device_properties.hpp"
 #include "runtime/host_queue.hpp"
 
@@ -77,16 +78,36 @@ LocalKernels::LocalKernels(Device device, const LocalDevice& limits, const Excha
     combine_.push_back(loader.add<LocalCombine>(combine_spec(shape, types, limits_)));
   }
   loader.load();
+  check_residency(shape.max_tokens);
+}
+
+/// Prefill has a grid barrier: a block of it must fit every SM that its grid is planned for.
+void LocalKernels::check_residency(i64 max_tokens) const {
+  for (const std::vector<DispatchKernels>* group : {&plain_, &weighted_}) {
+    for (const DispatchKernels& kernels : *group) {
+      if (!kernels.prefill_is_used) continue;
+      const LocalDispatchPlan plan = plan_dispatch(kernels.spec, max_tokens, false, limits_);
+      if (kernels.prefill.max_blocks_per_sm(plan.scratch_bytes) >= 1) continue;
+      throw Error(ErrorCode::unsupported,
+                  text("one block of prefill (", with_threads(kernels.spec, plan.variant, limits_).threads,
+                       " threads, ", plan.scratch_bytes,
+                       " B scratch) does not fit an SM of this device, so that its grid barrier "
+                       "could not be passed; lower max_tokens to ",
+                       max_decode_tokens(kernels.spec, limits_)));
+    }
+  }
 }
 
 /// Variants that no token count of the configuration leads to are not compiled.
 LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec,
                                                          i64 max_tokens) const {
   const i64 decode_tokens = max_decode_tokens(spec, limits_);
-  DispatchKernels kernels{.spec = spec, .decode = {}, .prefill = {}, .move = {}};
+  DispatchKernels kernels{.spec = spec, .decode = {}, .prefill_is_used = false, .prefill = {}, .move = {}};
   kernels.move = loader.add<LocalMove>(with_threads(spec, DispatchVariant::move, limits_));
-  if (decode_tokens > 0) kernels.decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
-  if (decode_tokens < max_tokens) {
+  if (decode_tokens >= 0)
+    kernels.decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
+  kernels.prefill_is_used = decode_tokens < max_tokens;
+  if (kernels.prefill_is_used) {
     kernels.prefill = loader.add<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, limits_));
   }
   return kernels;
@@ -123,8 +144,8 @@ std::string LocalKernels::describe_plan(i64 num_tokens, std::size_t payload) con
   const LocalDispatchPlan dispatch_plan = plan_dispatch(plain_[payload].spec, num_tokens, false, device);
   const LocalDispatchSpec dispatch_spec = with_threads(plain_[payload].spec, dispatch_plan.variant, device);
   const LocalCombineSpec& combine_spec = combine_.front().spec();
-  return describe(dispatch_plan, dispatch_spec) + "\n" +
-         describe(plan_combine(combine_spec, num_tokens, device), combine_spec);
+  return text(describe(dispatch_plan, dispatch_spec), '\n',
+              describe(plan_combine(combine_spec, num_tokens, device), combine_spec));
 }
 
 }  // namespace moelink

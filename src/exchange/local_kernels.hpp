@@ -55,10 +55,12 @@ class LocalKernels {
   struct DispatchKernels {
     LocalDispatchSpec spec;  ///< without block size
     Kernel<LocalDecode> decode;
+    bool prefill_is_used = false;
     Kernel<LocalPrefill> prefill;
     Kernel<LocalMove> move;
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
+  void check_residency(i64 max_tokens) const;
 
   LocalDevice limits_;
   std::vector<DispatchKernels> plain_;     // by payload

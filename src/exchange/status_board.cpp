@@ -49,7 +49,7 @@ void StatusBoard::check() {
   if (!errors.any()) return;
   std::string found;
   const auto add = [&](std::int64_t count, const char* what) {
-    if (count != 0) found += (found.empty() ? "" : "; ") + text(count, " ", what);
+    if (count != 0) found += text(found.empty() ? "" : "; ", count, " ", what);
   };
   add(errors.ids_out_of_range, "expert ids outside [-1, num_experts) were dropped: check the router");
   add(errors.rows_over_capacity, "rows did not fit and were dropped: raise max_rows or max_rows_per_expert");

@@ -129,11 +129,12 @@ TEST_P(Misuse, PayloadsAndTypesThatWereNotDeclared) {
 }
 
 TEST_P(Misuse, WrongShapes) {
-  expect_dispatch_refused([](auto& a) { a.tokens.rows = 7; }, {"7 rows", "max_tokens is 6"});
+  expect_dispatch_refused([](auto& a) { a.tokens.rows = 7; }, {"7 rows", "max_tokens is 6"}, ErrorCode::capacity);
   expect_dispatch_refused([](auto& a) { a.tokens.rows = -1; }, {"-1 rows"});
   expect_dispatch_refused([](auto& a) { a.alignment = 3; }, {"alignment is 3", "power of two"});
   expect_dispatch_refused([](auto& a) { a.alignment = 0; }, {"alignment is 0"});
-  expect_dispatch_refused([](auto& a) { a.alignment = 32; }, {"alignment is 32", "max_alignment, 16"});
+  expect_dispatch_refused([](auto& a) { a.alignment = 32; }, {"alignment is 32", "max_alignment is 16"},
+                          ErrorCode::capacity);
   expect_dispatch_refused([](auto& a) { a.layout = Layout::batched; }, {"batched", "max_rows_per_expert"});
   expect_dispatch_refused([](auto& a) { a.layout = static_cast<Layout>(7); }, {"layout is 7"});
   expect_dispatch_refused([](auto& a) { a.max_sms = -1; }, {"max_sms is -1"});
