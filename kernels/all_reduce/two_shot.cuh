@@ -27,7 +27,7 @@ struct AllReduceTwoShot {
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
     with_element(spec().element, [&](auto element) {
 #if MOELINK_ON_DEVICE
-      if constexpr (spec().multicast) {
+      if constexpr (S{}().multicast) {
         run_through<element()>(ex, spec, args, MulticastAccess<element(), S>(spec, args));
         return;
       }
