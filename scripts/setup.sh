@@ -83,15 +83,16 @@ install_missing() {
   local packages still
   mapfile -t packages < <(missing_packages "$@")
   if ((${#packages[@]} > 0)); then
-    say "Installing: ${packages[*]}"
+    say "Missing: ${packages[*]}"
     if can_install; then
+      echo "   installing with apt-get"
       apt_install "${packages[@]}" || true
     fi
     mapfile -t still < <(missing_packages "$@")
     if ((${#still[@]} > 0)); then
-      die "missing, and not installed by this script: ${still[*]}. Install them, for example by
+      die "still missing: ${still[*]} (apt-get needs root or sudo, and a Debian or Ubuntu). Install them, for example by
     apt-get install ${still[*]}
-and run it again."
+and run this again."
     fi
   fi
   local version
