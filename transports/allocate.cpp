@@ -1,6 +1,7 @@
 #include "transports/allocate.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,7 +9,7 @@
 #include "moelink/error.hpp"
 #include "transports/descriptors/exchange.hpp"
 #include "transports/gather.hpp"
-#include "transports/symmetric_state.hpp"
+#include "transports/shm/memory.hpp"
 #include "transports/together.hpp"
 
 namespace moelink {
@@ -41,8 +42,28 @@ std::vector<int> peers_of(const SymmetricBuffer::State& state) {
   return peers;
 }
 
+/// The boards of those ranks whose memory ends with its owner; null at the others. Kinds of this sort exist within one
+/// machine, where host memory can be shared too. Nodes may differ in their kinds, but not in the calls that all ranks
+/// make together: whoever needs no board makes one for itself, and drops it.
+std::unique_ptr<SymmetricBuffer::State> allocate_board(Rendezvous& rendezvous, Lifetime mine,
+                                                       std::span<const int> nodes, const PeerGroupOptions& options) {
+  const std::vector<Lifetime> lifetimes = gather<Lifetime>(rendezvous, std::span(&mine, 1));
+  if (std::ranges::count(lifetimes, Lifetime::owner) == 0) {
+    return nullptr;
+  }
+  std::vector<int> board_nodes(nodes.begin(), nodes.end());
+  for (std::size_t rank = 0; rank < lifetimes.size(); ++rank) {
+    if (lifetimes[rank] == Lifetime::counted) {
+      board_nodes[rank] = -1 - static_cast<int>(rank);
+    }
+  }
+  auto board = allocate_symmetric(rendezvous, make_shm_memory(), board_nodes, sizeof(std::uint64_t), options);
+  return mine == Lifetime::owner ? std::move(board) : nullptr;
+}
+
 /// Exchanges descriptors if the kind has them, then maps every peer.
-void map_peers(SymmetricBuffer::State& state, DescriptorExchange* exchange, std::span<const Offer> offers) {
+void map_peers(SymmetricBuffer::State& state, DescriptorExchange* exchange, int descriptor,
+               std::span<const Offer> offers) {
   const std::vector<int> peers = peers_of(state);
   std::vector<UniqueFd> descriptors(peers.size());
   if (exchange != nullptr) {
@@ -50,7 +71,7 @@ void map_peers(SymmetricBuffer::State& state, DescriptorExchange* exchange, std:
     for (const int peer : peers) {
       addresses.push_back({peer, offers[static_cast<std::size_t>(peer)].address});
     }
-    descriptors = exchange->run(state.ticket().descriptor.get(), addresses);
+    descriptors = exchange->run(descriptor, addresses, addresses);
   }
   for (std::size_t i = 0; i < peers.size(); ++i) {
     state.map_peer(peers[i], {offers[static_cast<std::size_t>(peers[i])].ticket, std::move(descriptors[i])});
@@ -69,16 +90,20 @@ void take_back(Rendezvous& rendezvous, SymmetricBuffer::State& state) noexcept {
 
 }  // namespace
 
-SymmetricBuffer allocate_symmetric(Rendezvous& rendezvous, std::shared_ptr<MemoryTransport> transport,
-                                   std::span<const int> nodes, std::size_t size_bytes,
-                                   const PeerGroupOptions& options) {
+std::unique_ptr<SymmetricBuffer::State> allocate_symmetric(Rendezvous& rendezvous,
+                                                           std::shared_ptr<MemoryTransport> transport,
+                                                           std::span<const int> nodes, std::size_t size_bytes,
+                                                           const PeerGroupOptions& options) {
   const int rank = rendezvous.rank();
+  auto board = allocate_board(rendezvous, transport->lifetime(), nodes, options);
   std::unique_ptr<SymmetricBuffer::State> state;
+  MemoryTicket ticket;
   std::optional<DescriptorExchange> exchange;
   Offer mine{.size_bytes = size_bytes, .ticket = {}, .address = {}};
   together(rendezvous, "allocating symmetric memory", [&] {
     state = std::make_unique<SymmetricBuffer::State>(transport, rank, nodes, size_bytes, options.farewell_deadline);
-    mine.ticket = state->ticket().bytes;
+    ticket = state->ticket();
+    mine.ticket = ticket.bytes;
     if (transport->has_descriptors() && !peers_of(*state).empty()) {
       exchange.emplace(rank, socket_parent(options.socket_directory), options.deadline);
       mine.address = exchange->address();
@@ -88,12 +113,13 @@ SymmetricBuffer allocate_symmetric(Rendezvous& rendezvous, std::shared_ptr<Memor
   compare_sizes(offers, size_bytes, rank);
   try {
     together(rendezvous, "mapping its peers' memory",
-             [&] { map_peers(*state, exchange.has_value() ? &*exchange : nullptr, offers); });
+             [&] { map_peers(*state, exchange.has_value() ? &*exchange : nullptr, ticket.descriptor.get(), offers); });
   } catch (...) {
     take_back(rendezvous, *state);
     throw;
   }
-  return SymmetricBuffer(std::move(state));
+  state->set_farewell_board(std::move(board));
+  return state;
 }
 
 }  // namespace moelink

@@ -9,6 +9,9 @@
 
 #if MOELINK_HAVE_CUDA
 #include "transports/cuda/place.hpp"
+#include "transports/fabric/memory.hpp"
+#include "transports/ipc/memory.hpp"
+#include "transports/vmm/memory.hpp"
 #endif
 
 namespace moelink {
@@ -25,6 +28,11 @@ std::unique_ptr<MemoryTransport> make_memory(MemoryKind kind, Device device) {
     case MemoryKind::vmm:
     case MemoryKind::fabric:
     case MemoryKind::ipc:
+#if MOELINK_HAVE_CUDA
+      if (device.is_cuda()) {
+        return make_cuda_memory(kind, CudaDriver::get(), device.ordinal());
+      }
+#endif
       break;
   }
   throw Error(ErrorCode::unsupported, std::string(name_of(kind)) + " memory does not exist on " + device.name());
@@ -43,5 +51,23 @@ DeviceAccess device_access(const RankPlace& here, const RankPlace& there) {
   return DeviceAccess::none;
 #endif
 }
+
+#if MOELINK_HAVE_CUDA
+std::unique_ptr<MemoryTransport> make_cuda_memory(MemoryKind kind, const CudaDriver& driver, int ordinal) {
+  switch (kind) {
+    case MemoryKind::threads:
+      return make_threads_memory(driver, ordinal);
+    case MemoryKind::vmm:
+      return make_vmm_memory(driver, ordinal);
+    case MemoryKind::fabric:
+      return make_fabric_memory(driver, ordinal);
+    case MemoryKind::ipc:
+      return make_ipc_memory(driver, ordinal);
+    case MemoryKind::shm:
+      break;
+  }
+  throw Error(ErrorCode::unsupported, std::string(name_of(kind)) + " memory does not exist on CUDA devices");
+}
+#endif
 
 }  // namespace moelink

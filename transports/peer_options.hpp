@@ -17,6 +17,8 @@ struct PeerGroupOptions {
   std::chrono::milliseconds farewell_deadline{5'000};
   /// Where sockets are made for a moment: 0700, this user's. Empty: MOELINK_SOCKET_DIR, else /tmp/moelink-<uid>.
   std::string socket_directory{};
+  /// Whether buffers may have a multicast mapping (NVLS). Nothing: MOELINK_NVLS and NCCL_NVLS_ENABLE decide.
+  std::optional<bool> multicast{};
   /// Consider no other kind.
   std::optional<MemoryKind> only{};
 };

@@ -38,7 +38,7 @@ RankPlace place_of(Device device) {
     return place;
   }
 #if MOELINK_HAVE_CUDA
-  describe_cuda_device(CudaDriver::get(), place);
+  describe_cuda_device(CudaDriver::get(), NvmlTable::get(), place);
   return place;
 #else
   throw Error(ErrorCode::unsupported, device.name() + " was asked for, but this build has no CUDA");

@@ -18,6 +18,8 @@ struct RankPlace {
   std::int32_t device_ordinal = -1;  ///< in its own process; -1: host
   std::array<std::uint8_t, 16> device_uuid{};
   std::uint8_t device_kinds = 0;  ///< bit per MemoryKind that the device and its driver support
+  bool has_multicast = false;     ///< the device supports multicast objects (NVLS)
+  bool allows_multicast = false;  ///< its user did not forbid it
   bool has_fabric = false;        ///< the device is a ready member of an NVLink fabric
   std::array<std::uint8_t, 16> fabric_cluster{};
   std::uint32_t fabric_clique = 0;

@@ -3,14 +3,15 @@
 #include <mutex>
 #include <utility>
 
+#include "base/log.hpp"
 #include "transports/farewell.hpp"
 
 namespace moelink {
 namespace {
 
-/// Memory that a peer may still write and that its kind would give to somebody else: kept until the process ends.
-void keep_forever(std::shared_ptr<LocalMemory> memory) {
-  static auto* const kept = new std::vector<std::shared_ptr<LocalMemory>>;
+/// What a peer may still write, and would be given to somebody else: kept until the process ends.
+void keep_forever(std::shared_ptr<void> memory) {
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
   kept->push_back(std::move(memory));
@@ -66,15 +67,32 @@ void SymmetricBuffer::State::unmap_peers() {
   }
 }
 
+void SymmetricBuffer::State::set_multicast(std::shared_ptr<void> binding, std::shared_ptr<void> mapping,
+                                           std::byte* base) {
+  multicast_binding_ = std::move(binding);
+  multicast_mapping_ = std::move(mapping);
+  window_.multicast = reinterpret_cast<u8*>(base);
+}
+
+/// True once no peer maps what ends with its owner.
+bool SymmetricBuffer::State::part_from_peers() {
+  multicast_mapping_.reset();
+  if (transport_->lifetime() == Lifetime::owner) {
+    peers_.assign(peers_.size(), nullptr);
+  }
+  const State& words = board_ != nullptr ? *board_ : *this;
+  const auto patience = abandoned_ ? std::chrono::milliseconds(0) : farewell_deadline_;
+  say_farewell(window_.rank, words.peers_, words.layout_.farewell_offset);
+  return await_farewells(words.peers_, *words.local_, words.layout_.farewell_offset, Deadline::after(patience));
+}
+
 SymmetricBuffer::State::~State() {
   // NOTE [who may still write]: docs/symmetric-memory.md. Where the memory's life is counted, a peer's mapping keeps
   // it, and nobody has to wait. Otherwise wait for the peers, and keep the memory if one of them does not answer.
-  if (transport_->lifetime() == Lifetime::counted || !finished_) {
-    return;
-  }
-  say_farewell(window_.rank, peers_, layout_.farewell_offset);
-  const auto patience = abandoned_ ? std::chrono::milliseconds(0) : farewell_deadline_;
-  if (!await_farewells(peers_, *local_, layout_.farewell_offset, Deadline::after(patience))) {
+  const bool ends_with_owner = transport_->lifetime() == Lifetime::owner || multicast_binding_ != nullptr;
+  if (ends_with_owner && finished_ && !part_from_peers()) {
+    warn_once("a peer did not say that it is done with this rank's memory; the memory is kept until the process ends");
+    keep_forever(std::move(multicast_binding_));
     keep_forever(std::move(local_));
   }
 }

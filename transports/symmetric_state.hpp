@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transports/memory.hpp"
@@ -30,6 +31,12 @@ class SymmetricBuffer::State {
   /// Takes back map_peer() and finish(): others no longer wait for this rank, nor this rank for them.
   void unmap_peers();
 
+  /// Where this memory ends with its owner (Lifetime::owner): a buffer of counted memory, mapped by the same ranks,
+  /// whose words say who has closed its mappings of this one.
+  void set_farewell_board(std::unique_ptr<State> board) { board_ = std::move(board); }
+  /// Adds the multicast mapping that starts at `base`. `binding` is what it shows; it goes after everybody's mapping.
+  void set_multicast(std::shared_ptr<void> binding, std::shared_ptr<void> mapping, std::byte* base);
+
   [[nodiscard]] const Window& window() const noexcept { return window_; }
   [[nodiscard]] LocalMemory& local() const noexcept { return *local_; }
   [[nodiscard]] MemoryTransport& transport() const noexcept { return *transport_; }
@@ -38,6 +45,7 @@ class SymmetricBuffer::State {
 
  private:
   void set_base(int rank, std::byte* base);
+  bool part_from_peers();
 
   std::shared_ptr<MemoryTransport> transport_;
   SymmetricLayout layout_;
@@ -48,6 +56,9 @@ class SymmetricBuffer::State {
   std::vector<u8*> bases_;  // by rank; null where not mapped
   std::shared_ptr<LocalMemory> local_;
   std::vector<std::shared_ptr<MappedMemory>> peers_;  // by rank; null for this rank and for other nodes
+  std::unique_ptr<State> board_;
+  std::shared_ptr<void> multicast_binding_;  // declared after the memory that it binds: gone before it
+  std::shared_ptr<void> multicast_mapping_;
   Window window_;
 };
 

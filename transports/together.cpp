@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "moelink/error.hpp"
+#include "transports/gather.hpp"
 
 namespace moelink {
 namespace {
@@ -17,43 +17,65 @@ struct Outcome {
   std::array<char, 400> words{};
 };
 
-void describe(Outcome& outcome, const char* words) {
+struct StepResult {
+  std::exception_ptr mine;  ///< what this rank's step threw
+  std::string reason;       ///< "rank 3 failed while ...: ..."; empty if no rank's did
+};
+
+std::exception_ptr run_step(const std::function<void()>& step, Outcome& outcome) {
+  std::string_view words = "an exception of unknown type";
+  std::string kept;
+  std::exception_ptr thrown;
+  try {
+    step();
+    return nullptr;
+  } catch (const std::exception& error) {
+    thrown = std::current_exception();
+    words = kept = error.what();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   outcome.failed = true;
-  std::strncpy(outcome.words.data(), words, outcome.words.size() - 1);
+  words.copy(outcome.words.data(), outcome.words.size() - 1);
+  return thrown;
+}
+
+StepResult take_step(Rendezvous& rendezvous, std::string_view what, const std::function<void()>& step) {
+  Outcome mine;
+  StepResult result{run_step(step, mine), ""};
+  std::vector<Outcome> all;
+  try {
+    all = gather<Outcome>(rendezvous, std::span(&mine, 1));
+  } catch (...) {
+    // What failed here says more than that the others could not be told.
+    if (result.mine != nullptr) {
+      std::rethrow_exception(result.mine);
+    }
+    throw;
+  }
+  const auto failed = std::ranges::find_if(all, [](const Outcome& outcome) { return outcome.failed; });
+  if (failed != all.end()) {
+    failed->words.back() = '\0';
+    result.reason = "rank " + std::to_string(failed - all.begin()) + " failed while " + std::string(what) + ": " +
+                    failed->words.data();
+  }
+  return result;
 }
 
 }  // namespace
 
 void together(Rendezvous& rendezvous, std::string_view what, const std::function<void()>& step) {
-  Outcome mine;
-  std::exception_ptr failure;
-  try {
-    step();
-  } catch (const std::exception& error) {
-    failure = std::current_exception();
-    describe(mine, error.what());
-  } catch (...) {
-    failure = std::current_exception();
-    describe(mine, "an exception of unknown type");
+  const StepResult result = take_step(rendezvous, what, step);
+  if (result.mine != nullptr) {
+    std::rethrow_exception(result.mine);
   }
-  std::vector<Outcome> all(static_cast<std::size_t>(rendezvous.size()));
-  try {
-    rendezvous.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  } catch (...) {
-    // What failed first says more than that the others could not be told.
-    if (failure == nullptr) {
-      throw;
-    }
+  if (!result.reason.empty()) {
+    throw Error(ErrorCode::peer, result.reason);
   }
-  if (failure != nullptr) {
-    std::rethrow_exception(failure);
-  }
-  const auto failed = std::ranges::find_if(all, [](const Outcome& outcome) { return outcome.failed; });
-  if (failed != all.end()) {
-    failed->words.back() = '\0';
-    throw Error(ErrorCode::peer, "rank " + std::to_string(failed - all.begin()) + " failed while " + std::string(what) +
-                                     ": " + failed->words.data());
-  }
+}
+
+std::string try_together(Rendezvous& rendezvous, std::string_view what, const std::function<void()>& step) {
+  return take_step(rendezvous, what, step).reason;
 }
 
 }  // namespace moelink

@@ -62,7 +62,7 @@ TEST(DescriptorExchange, EveryRankGetsEveryOthersDescriptor) {
           }
         }
         const UniqueFd mine = file_with(rank * 11);
-        const std::vector<UniqueFd> got = exchanges[static_cast<std::size_t>(rank)]->run(mine.get(), peers);
+        const std::vector<UniqueFd> got = exchanges[static_cast<std::size_t>(rank)]->run(mine.get(), peers, peers);
         for (std::size_t i = 0; i < peers.size(); ++i) {
           EXPECT_EQ(value_in(got[i]), peers[i].rank * 11);
           EXPECT_NE(::fcntl(got[i].get(), F_GETFD) & FD_CLOEXEC, 0);
@@ -93,11 +93,11 @@ TEST(DescriptorExchange, StrangersAreDroppedWithoutDisturbingIt) {
   std::thread peer([&] {
     const UniqueFd file = file_with(42);
     const DescriptorExchange::Peer to{0, mine.address()};
-    EXPECT_EQ(value_in(theirs.run(file.get(), {&to, 1})[0]), 41);
+    EXPECT_EQ(value_in(theirs.run(file.get(), {&to, 1}, {&to, 1})[0]), 41);
   });
   const UniqueFd file = file_with(41);
   const DescriptorExchange::Peer to{1, theirs.address()};
-  EXPECT_EQ(value_in(mine.run(file.get(), {&to, 1})[0]), 42);
+  EXPECT_EQ(value_in(mine.run(file.get(), {&to, 1}, {&to, 1})[0]), 42);
   peer.join();
 }
 
@@ -109,7 +109,7 @@ TEST(DescriptorExchange, AMissingRankIsNamedWithinTheDeadline) {
   const DescriptorExchange::Peer to{3, silent.address()};
   const auto start = std::chrono::steady_clock::now();
   try {
-    (void)mine.run(file.get(), {&to, 1});
+    (void)mine.run(file.get(), {&to, 1}, {&to, 1});
     FAIL() << "nobody sent";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);
@@ -124,7 +124,7 @@ TEST(DescriptorExchange, ASocketThatThisRankDoesNotSeeSaysWhatToDo) {
   DescriptorExchange::Peer elsewhere{4, {}};
   std::strcpy(elsewhere.address.path.data(), "/nonexistent/moelink/socket");
   try {
-    (void)mine.run(0, {&elsewhere, 1});
+    (void)mine.run(0, {&elsewhere, 1}, {});
     FAIL() << "nothing is there";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("rank 4"), std::string::npos) << error.what();

@@ -53,7 +53,7 @@ class MemoryConformance : public ::testing::TestWithParam<MemoryCase> {
   }
   SymmetricBuffer allocate(Rendezvous& meet, std::shared_ptr<MemoryTransport> transport, std::size_t size_bytes) {
     const std::vector<int> nodes(static_cast<std::size_t>(meet.size()), 0);
-    return allocate_symmetric(meet, std::move(transport), nodes, size_bytes, options());
+    return SymmetricBuffer(allocate_symmetric(meet, std::move(transport), nodes, size_bytes, options()));
   }
   [[nodiscard]] PeerGroupOptions options() const {
     PeerGroupOptions all;

@@ -138,34 +138,34 @@ DescriptorExchange::DescriptorExchange(int rank, const std::string& parent, std:
   }
 }
 
-std::vector<UniqueFd> DescriptorExchange::run(int descriptor, std::span<const Peer> peers) {
-  std::vector<UniqueFd> received(peers.size());
+std::vector<UniqueFd> DescriptorExchange::run(int descriptor, std::span<const Peer> to, std::span<const Peer> from) {
+  std::vector<UniqueFd> received(from.size());
   std::size_t num_received = 0;
   std::size_t num_sent = 0;
-  Callers callers(peers.size() + 16);
+  Callers callers(from.size() + 16);
   const auto take = [&](ReceivedDescriptor arrived) {
-    const auto peer = std::ranges::find(peers, arrived.message.sender, &Peer::rank);
-    if (arrived.message.nonce != address_.nonce || peer == peers.end()) {
+    const auto peer = std::ranges::find(from, arrived.message.sender, &Peer::rank);
+    if (arrived.message.nonce != address_.nonce || peer == from.end()) {
       return;
     }
-    UniqueFd& place = received[static_cast<std::size_t>(peer - peers.begin())];
+    UniqueFd& place = received[static_cast<std::size_t>(peer - from.begin())];
     if (!place) {
       place = std::move(arrived.descriptor);
       ++num_received;
     }
   };
-  while (num_sent < peers.size() || num_received < peers.size()) {
-    while (num_sent < peers.size() && try_send(rank_, descriptor, peers[num_sent])) {
+  while (num_sent < to.size() || num_received < from.size()) {
+    while (num_sent < to.size() && try_send(rank_, descriptor, to[num_sent])) {
       ++num_sent;
     }
-    if (num_sent == peers.size() && num_received == peers.size()) {
+    if (num_sent == to.size() && num_received == from.size()) {
       break;
     }
     if (deadline_.expired()) {
       throw Error(ErrorCode::timeout, "memory descriptors were not exchanged in time; rank " + std::to_string(rank_) +
-                                          " has none of rank(s) " + missing_ranks(peers, received));
+                                          " has none of rank(s) " + missing_ranks(from, received));
     }
-    const bool all_sent = num_sent == peers.size();
+    const bool all_sent = num_sent == to.size();
     callers.wait(listener_.get(), all_sent ? deadline_.poll_timeout_ms() : kRetryMs);
     callers.accept_all(listener_.get());
     callers.receive_all(take);

@@ -33,10 +33,11 @@ class DescriptorExchange {
     int rank;
     DescriptorAddress address;
   };
-  /// Gives `descriptor` to each peer and takes theirs; result[i] is that of peers[i]. Every peer must call it with this
-  /// rank among its peers. Strangers (other users, wrong nonce, garbage, silence) are dropped without disturbing it.
-  /// Throws ErrorCode::timeout naming the ranks that did not send, ErrorCode::system if a peer cannot be reached.
-  [[nodiscard]] std::vector<UniqueFd> run(int descriptor, std::span<const Peer> peers);
+  /// Gives `descriptor` to each rank of `to` and takes one from each rank of `from`; result[i] is that of from[i].
+  /// Those in `to` must call it with this rank in their `from`. Strangers (other users, wrong nonce, garbage, silence)
+  /// are dropped without disturbing it. Throws ErrorCode::timeout naming the ranks that did not send, ErrorCode::system
+  /// if a peer cannot be reached.
+  [[nodiscard]] std::vector<UniqueFd> run(int descriptor, std::span<const Peer> to, std::span<const Peer> from);
 
  private:
   int rank_;
