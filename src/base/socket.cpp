@@ -30,7 +30,8 @@ void set_option(int fd, int level, int name, int value, const char* what) {
   }
 }
 
-/// Small messages at once, and a host that lost power is noticed within about fifteen seconds.
+/// Small messages at once, and a host that lost power is noticed within about fifteen seconds while nothing is under
+/// way. No TCP_USER_TIMEOUT: it would also end a connection whose other side is merely stopped with a full window.
 void tune_connection(int fd, int family) {
   if (family == AF_UNIX) {
     return;
@@ -38,22 +39,29 @@ void tune_connection(int fd, int family) {
   constexpr int kIdleSeconds = 5;
   constexpr int kIntervalSeconds = 2;
   constexpr int kProbes = 5;
-  constexpr int kUnacknowledgedMs = 15'000;
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds, "TCP_KEEPIDLE");
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kIntervalSeconds, "TCP_KEEPINTVL");
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT");
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMs, "TCP_USER_TIMEOUT");
 }
 
-void bind_and_listen(int fd, const SocketAddress& address) {
-  if (::bind(fd, address.data(), address.length()) != 0) {
-    throw system_error(text("binding to ", address.to_string()));
+/// 0, or the error.
+int bind_and_listen(int fd, const SocketAddress& address) {
+  const bool done = ::bind(fd, address.data(), address.length()) == 0 && ::listen(fd, kBacklog) == 0;
+  return done ? 0 : errno;
+}
+
+/// A socket ready to be bound to `address`, alone or, for IPv6, together with IPv4.
+UniqueFd open_listener(const SocketAddress& address, bool also_ipv4) {
+  UniqueFd fd = open_socket(address.family());
+  if (address.family() != AF_UNIX) {
+    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
   }
-  if (::listen(fd, kBacklog) != 0) {
-    throw system_error(text("listening at ", address.to_string()));
+  if (address.family() == AF_INET6) {
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, also_ipv4 ? 0 : 1, "IPV6_V6ONLY");
   }
+  return fd;
 }
 
 template <class Address>
@@ -64,35 +72,46 @@ SocketAddress any_address(const Address& address) {
 }  // namespace
 
 UniqueFd listen_at(const SocketAddress& address) {
-  UniqueFd fd = open_socket(address.family());
-  if (address.family() != AF_UNIX) {
-    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
+  UniqueFd fd = open_listener(address, false);
+  if (const int error = bind_and_listen(fd.get(), address); error != 0) {
+    throw system_error(text("listening at ", address.to_string()), error);
   }
-  if (address.family() == AF_INET6) {
-    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1, "IPV6_V6ONLY");
-  }
-  bind_and_listen(fd.get(), address);
   return fd;
+}
+
+std::vector<UniqueFd> listen_on_interface(const std::string& interface, int port) {
+  std::vector<UniqueFd> listeners;
+  for (const SocketAddress& own : interface_addresses(interface)) {
+    const SocketAddress address = own.with_port(port);
+    UniqueFd fd = open_listener(address, false);
+    const int error = bind_and_listen(fd.get(), address);
+    if (error == 0) {
+      listeners.push_back(std::move(fd));
+    } else if (error != EADDRNOTAVAIL) {
+      throw system_error(text("listening at ", address.to_string()), error);
+    }
+  }
+  if (listeners.empty()) {
+    throw system_error(text("listening on the interface ", interface), EADDRNOTAVAIL);
+  }
+  return listeners;
 }
 
 UniqueFd listen_everywhere(int port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
   any6.sin6_port = htons(static_cast<std::uint16_t>(port));
-  // Kernels without IPv6 refuse the socket, kernels with IPv6 disabled the address.
-  UniqueFd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (fd) {
-    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
-    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0, "IPV6_V6ONLY");
-    const SocketAddress address = any_address(any6);
-    if (::bind(fd.get(), address.data(), address.length()) == 0) {
-      if (::listen(fd.get(), kBacklog) != 0) {
-        throw system_error(text("listening at ", address.to_string()));
-      }
+  const SocketAddress everywhere = any_address(any6);
+  // A kernel without IPv6 refuses the socket, one with IPv6 disabled the address.
+  const UniqueFd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (probe) {
+    UniqueFd fd = open_listener(everywhere, true);
+    const int error = bind_and_listen(fd.get(), everywhere);
+    if (error == 0) {
       return fd;
     }
-    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
-      throw system_error(text("binding to port ", port));
+    if (error != EADDRNOTAVAIL) {
+      throw system_error(text("listening on port ", port), error);
     }
   }
   sockaddr_in any4{};

@@ -52,6 +52,9 @@ class SocketAddress {
 
 /// Listens at `address`. Throws ErrorCode::system.
 [[nodiscard]] UniqueFd listen_at(const SocketAddress& address);
+/// Listens at every address of an interface, but for those that cannot be used yet (IPv6 addresses are checked for
+/// duplicates first). Throws ErrorCode::system if none can.
+[[nodiscard]] std::vector<UniqueFd> listen_on_interface(const std::string& interface, int port);
 /// Listens at every address of this machine, IPv6 and IPv4; port 0 takes a free one.
 [[nodiscard]] UniqueFd listen_everywhere(int port);
 [[nodiscard]] SocketAddress local_address(int fd);

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "comm/agree.hpp"
 #include "comm/rank_identity.hpp"
+#include "jit/sources.hpp"
 #include "moelink/version.hpp"
 
 namespace moelink {
@@ -71,7 +72,9 @@ std::vector<std::vector<Link>> gather_links(Bootstrap& bootstrap, const std::vec
 std::shared_ptr<Communicator::State> make_communicator_state(std::unique_ptr<Bootstrap> bootstrap,
                                                              const DeviceChoice& choice, std::string_view node,
                                                              std::chrono::milliseconds deadline) {
-  compare_over_ranks(*bootstrap, "communicator", {{"moelink version", MOELINK_VERSION}}, deadline);
+  compare_over_ranks(*bootstrap, "communicator",
+                     {{"moelink version", MOELINK_VERSION}, {"kernel and protocol sources", embedded_sources().hash}},
+                     deadline);
   const Device device = choose_device(*bootstrap, choice, node, deadline);
   auto ranks = gather_ranks(*bootstrap, device, node, deadline);
   auto links = gather_links(*bootstrap, ranks, deadline);

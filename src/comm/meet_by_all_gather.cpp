@@ -57,28 +57,33 @@ Card decode(std::span<const std::byte> bytes) {
   return card;
 }
 
-/// Fills in where others can find `listener`; loopback last, since on other machines it means those.
-void add_addresses(Card& card, const std::string& interface, int port) {
-  auto own = interface_addresses(interface);
+/// Addresses of this machine at which others can find a listener of all of them; loopback last, since on other machines
+/// it means those.
+std::vector<SocketAddress> addresses_for_others() {
+  auto own = interface_addresses();
   std::erase_if(own, [](const SocketAddress& address) { return address.is_link_local(); });
   std::ranges::stable_partition(own, [](const SocketAddress& address) { return !address.is_loopback(); });
-  for (const SocketAddress& address : own) {
-    if (card.addresses.size() < kMaxAddresses) {
-      card.addresses.emplace_back(address.host(), port);
-    }
-  }
+  return own;
 }
 
 std::vector<UniqueFd> listen_and_fill(Card& card, const Environment& environment) {
   std::vector<UniqueFd> listeners;
+  std::vector<SocketAddress> addresses;
   if (environment.socket_interface.empty()) {
     listeners.push_back(listen_everywhere(environment.port));
-    add_addresses(card, "", local_address(listeners.back().get()).port());
-  } else {
-    for (const SocketAddress& own : interface_addresses(environment.socket_interface)) {
-      listeners.push_back(listen_at(own.with_port(environment.port)));
-      card.addresses.emplace_back(own.host(), local_address(listeners.back().get()).port());
+    const int port = local_address(listeners.front().get()).port();
+    for (const SocketAddress& own : addresses_for_others()) {
+      addresses.push_back(own.with_port(port));
     }
+  } else {
+    listeners = listen_on_interface(environment.socket_interface, environment.port);
+    for (const UniqueFd& listener : listeners) {
+      addresses.push_back(local_address(listener.get()));
+    }
+  }
+  addresses.resize(std::min(addresses.size(), kMaxAddresses));
+  for (const SocketAddress& address : addresses) {
+    card.addresses.emplace_back(address.host(), address.port());
   }
   std::array<std::byte, 32> secret{};
   fill_random(secret);

@@ -35,13 +35,10 @@ bool is_address_of_this_machine(const SocketAddress& address) {
 /// On the chosen interface; else at MASTER_ADDR itself where it is a number of this machine, so that 127.0.0.1 is not
 /// open to the world; else everywhere: a name may mean 127.0.1.1 here and something else to the other ranks.
 std::vector<UniqueFd> listen_for(const std::string& address, int port, const std::string& interface) {
-  std::vector<UniqueFd> listeners;
   if (!interface.empty()) {
-    for (const SocketAddress& own : interface_addresses(interface)) {
-      listeners.push_back(listen_at(own.with_port(port)));
-    }
-    return listeners;
+    return listen_on_interface(interface, port);
   }
+  std::vector<UniqueFd> listeners;
   if (is_numeric_host(address)) {
     const SocketAddress own = resolve(address, port).front();
     if (is_address_of_this_machine(own)) {

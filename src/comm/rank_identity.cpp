@@ -1,16 +1,16 @@
 #include "comm/rank_identity.hpp"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/cuda_driver.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
+#include "transports/place.hpp"
 
 namespace moelink {
 namespace {
@@ -20,26 +20,20 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
-/// The process id is part of it because a forked child inherits what its parent drew.
-std::uint64_t process_token() {
-  static const std::uint64_t drawn = [] {
-    std::uint64_t value = 0;
-    if (::getrandom(&value, sizeof value, 0) != sizeof value) {
-      throw Error(ErrorCode::system, "getrandom() gave no random number");
-    }
-    return value;
-  }();
-  return drawn ^ (static_cast<std::uint64_t>(::getpid()) << 32);
-}
-
 #if MOELINK_HAVE_CUDA
+/// Hexadecimal.
+std::string uuid_of(CUdevice device) {
+  CUuuid uuid{};
+  check_cuda(CudaDriver::get().device_get_uuid(&uuid, device), "cuDeviceGetUuid");
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string digits;
+  for (const char byte : uuid.bytes) {
+    digits += kDigits[static_cast<unsigned char>(byte) >> 4];
+    digits += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return digits;
+}
+
 void describe_gpu(int ordinal, RankInfo& info) {
   const CudaDriver& driver = CudaDriver::get();
   CUdevice device = 0;
@@ -49,47 +43,42 @@ void describe_gpu(int ordinal, RankInfo& info) {
   info.device_name = text.data();
   check_cuda(driver.device_get_pci_bus_id(text.data(), text.size(), device), "cuDeviceGetPCIBusId");
   info.pci_bus_id = text.data();
-  CUuuid uuid{};
-  check_cuda(driver.device_get_uuid(&uuid, device), "cuDeviceGetUuid");
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const char byte : uuid.bytes) {
-    info.uuid += kDigits[static_cast<unsigned char>(byte) >> 4];
-    info.uuid += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
+  info.uuid = uuid_of(device);
 }
 
-/// The ordinal under which this process sees the GPU; -1 if it does not.
-int find_gpu(const RankInfo& peer) {
+/// The GPU of this process with that uuid, if it sees it.
+std::optional<CUdevice> find_gpu(const std::string& uuid) {
   for (int ordinal = 0; ordinal < Device::cuda_count(); ++ordinal) {
-    RankInfo seen;
-    describe_gpu(ordinal, seen);
-    if (seen.uuid == peer.uuid) {
-      return ordinal;
+    CUdevice device = 0;
+    check_cuda(CudaDriver::get().device_get(&device, ordinal), "cuDeviceGet");
+    if (uuid_of(device) == uuid) {
+      return device;
     }
   }
-  return -1;
+  return std::nullopt;
 }
 
 Link link_between_gpus(const RankInfo& self, const RankInfo& peer) {
   if (self.uuid == peer.uuid) {
     return Link::same_device;
   }
-  const int ordinal = find_gpu(peer);
-  if (ordinal < 0) {
+  if (self.host != peer.host) {
+    return Link::nvlink;  // one node over two machines: an NVLink fabric
+  }
+  const auto to = find_gpu(peer.uuid);
+  if (!to) {
     return Link::hidden;
   }
   const CudaDriver& driver = CudaDriver::get();
   CUdevice from = 0;
-  CUdevice to = 0;
   check_cuda(driver.device_get(&from, self.device.ordinal()), "cuDeviceGet");
-  check_cuda(driver.device_get(&to, ordinal), "cuDeviceGet");
   int access = 0;
-  check_cuda(driver.device_can_access_peer(&access, from, to), "cuDeviceCanAccessPeer");
+  check_cuda(driver.device_can_access_peer(&access, from, *to), "cuDeviceCanAccessPeer");
   if (access == 0) {
     return Link::none;
   }
   int atomics = 0;
-  check_cuda(driver.device_get_p2p_attribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from, to),
+  check_cuda(driver.device_get_p2p_attribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from, *to),
              "cuDeviceGetP2PAttribute");
   return atomics != 0 ? Link::nvlink : Link::pcie;
 }
@@ -117,9 +106,12 @@ RankInfo describe_self(int rank, Device device, std::string_view node) {
   RankInfo info;
   info.rank = rank;
   info.host = host_name();
-  info.node_id = node.empty() ? text(boot_id(), " ", info.host) : std::string(node);
+  const RankPlace place = place_of(device);
+  // Containers of one machine share its boot id, but neither shared memory nor sockets: the host name tells them apart.
+  const std::string own_node = place.has_fabric ? node_key(place) : text(node_key(place), " host ", info.host);
+  info.node_id = node.empty() ? own_node : std::string(node);
   info.process_id = ::getpid();
-  info.process_token = process_token();
+  info.process_token = place.process;
   info.device = device;
   if (device.is_cuda()) {
     describe_gpu(device.ordinal(), info);

@@ -1,7 +1,7 @@
 // moelink-info: who takes part, where, and how bytes can move between them. Alone, under mpirun, torchrun or srun.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -95,8 +95,10 @@ std::string format_transports(const json& of_ranks) {
 int show(const Communicator& comm, const std::string& json_file) {
   const json transports = gather_transports(comm);
   if (comm.rank() == 0 && json_file.empty()) {
-    std::printf("moelink %s: %d ranks on %d nodes\n\n%s\n%s", MOELINK_VERSION, comm.size(), comm.topology().num_nodes(),
-                comm.topology().to_string().c_str(), format_transports(transports).c_str());
+    const int nodes = comm.topology().num_nodes();
+    std::printf("moelink %s: %d rank%s on %d node%s\n\n%s\n%s", MOELINK_VERSION, comm.size(),
+                comm.size() == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s", comm.topology().to_string().c_str(),
+                format_transports(transports).c_str());
   } else if (comm.rank() == 0) {
     json report = describe(comm.topology());
     report["version"] = MOELINK_VERSION;
