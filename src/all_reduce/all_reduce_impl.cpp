@@ -28,8 +28,10 @@ Element agreed_element(const Communicator& communicator, const AllReduceConfig& 
   return element;
 }
 
-/// The smallest of the ranks' own numbers: what they can all keep to.
-int least_over_ranks(const Communicator& communicator, std::string_view what, int mine) {
+/// Blocks that every rank can have waiting at once: the smallest of their shares, and at most `most`.
+int agreed_blocks(const Communicator& communicator, std::string_view what, int most, int blocks_per_sm) {
+  const int mine =
+      communicator.device().is_host() ? most : std::min(most, fair_share_of_blocks(communicator, blocks_per_sm));
   const auto all = all_gather_value(*communicator.state().bootstrap, what, mine, communicator.deadline());
   return *std::min_element(all.begin(), all.end());
 }
@@ -63,15 +65,17 @@ AllReduce::Impl::Impl(const Communicator& communicator, const AllReduceConfig& c
   facts_.only = config.algorithm;
   facts_.on_host = communicator.device().is_host();
   kernels_ = loaded_kernels(communicator, facts_.element);
-  const int blocks_per_sm = kernels_.least_blocks_per_sm();
-  facts_.max_staged_blocks = least_over_ranks(
-      communicator, "AllReduce: blocks",
-      facts_.on_host ? kHostBlocks : std::min(kMaxStagedBlocks, fair_share_of_blocks(communicator, blocks_per_sm)));
+  const int push_per_sm = kernels_.push.max_blocks_per_sm(0);
+  const int staged_per_sm = kernels_.staged_blocks_per_sm();
+  facts_.max_push_blocks = agreed_blocks(communicator, "AllReduce: push blocks", kMaxPushBlocks, push_per_sm);
+  facts_.max_staged_blocks = agreed_blocks(communicator, "AllReduce: staged blocks",
+                                           facts_.on_host ? kHostBlocks : kMaxStagedBlocks, staged_per_sm);
   agree_over_ranks(
-      *communicator.state().bootstrap, "AllReduce: residency",
+      *communicator.state().bootstrap, "AllReduce: budget",
       [&] {
+        check_push_alone(config, facts_);
         residency_ = ResidencyClaim(communicator, "AllReduce",
-                                    {.blocks = std::max(facts_.max_staged_blocks, 1), .blocks_per_sm = blocks_per_sm});
+                                    {{facts_.max_push_blocks, push_per_sm}, {facts_.max_staged_blocks, staged_per_sm}});
         epochs_ = zeroed(communicator.device(), AllReduceEpochs::kCount * sizeof(u64));
       },
       communicator.deadline());

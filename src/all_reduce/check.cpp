@@ -29,11 +29,6 @@ Element check_config(const AllReduceConfig& config) {
   if (config.max_elements < 1 || config.max_elements > kMostElements) {
     refuse(text("AllReduceConfig::max_elements is ", config.max_elements, "; expected 1 to ", kMostElements));
   }
-  if (config.algorithm == AllReduceAlgorithm::push &&
-      config.max_elements * static_cast<i64>(size_of(config.type)) > kMaxPushBytes) {
-    refuse(text("AllReduceConfig::max_elements is ", config.max_elements, ", but the push algorithm alone carries ",
-                kMaxPushBytes, " bytes at most; leave the choice to `automatic`, or name another"));
-  }
   switch (config.type) {
     case DataType::bfloat16:
       return Element::bfloat16;
@@ -45,6 +40,14 @@ Element check_config(const AllReduceConfig& config) {
       break;
   }
   refuse("AllReduceConfig::type is bytes, which have no sum; expected bfloat16, float16 or float32");
+}
+
+void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts) {
+  const i64 most_elements = max_push_bytes(facts) / bytes_of(facts.element);
+  if (config.algorithm == AllReduceAlgorithm::push && config.max_elements > most_elements) {
+    refuse(text("AllReduceConfig::max_elements is ", config.max_elements, ", but the push algorithm alone carries ",
+                most_elements, " here; leave the choice to `automatic`, or name another"));
+  }
 }
 
 void check_call(const AllReduceArgs& args, const AllReduceConfig& config) {

@@ -1,6 +1,7 @@
 // What an AllReduce is asked, checked before anything is enqueued.
 #pragma once
 
+#include "all_reduce/plan.hpp"
 #include "moelink/all_reduce.hpp"
 #include "moelink/protocol/element.hpp"
 
@@ -8,6 +9,9 @@ namespace moelink {
 
 /// Throws invalid_argument, naming value, expectation and what to do. Returns the element type.
 Element check_config(const AllReduceConfig& config);
+
+/// If push is the only algorithm allowed, it must carry the longest message.
+void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts);
 
 void check_call(const AllReduceArgs& args, const AllReduceConfig& config);
 

@@ -27,8 +27,8 @@ AllReduceKernels AllReduceKernels::add_to(KernelLoader& loader, Element element,
   return kernels;
 }
 
-int AllReduceKernels::least_blocks_per_sm() const {
-  return std::min({push.max_blocks_per_sm(0), pull.max_blocks_per_sm(0), two_shot.max_blocks_per_sm(0)});
+int AllReduceKernels::staged_blocks_per_sm() const {
+  return std::min(pull.max_blocks_per_sm(0), two_shot.max_blocks_per_sm(0));
 }
 
 }  // namespace moelink

@@ -18,8 +18,8 @@ struct AllReduceKernels {
   /// Asks the loader for them; `with_nvls` only where multicast may be used.
   static AllReduceKernels add_to(KernelLoader& loader, Element element, int num_ranks, bool with_nvls);
 
-  /// Blocks per SM of the one that fits least often. After load().
-  [[nodiscard]] int least_blocks_per_sm() const;
+  /// Blocks of the staged kernel that fits least often, per SM. After load().
+  [[nodiscard]] int staged_blocks_per_sm() const;
 };
 
 /// The specs behind them.

@@ -27,7 +27,7 @@ AllReduceAlgorithm choose(const AllReduceFacts& facts, i64 num_bytes) {
   }
   const auto* row = std::find_if(std::begin(kThresholds), std::end(kThresholds),
                                  [&](const Threshold& t) { return facts.num_ranks <= t.max_ranks; });
-  if (num_bytes <= row->push_bytes) {
+  if (num_bytes <= std::min(row->push_bytes, max_push_bytes(facts))) {
     return AllReduceAlgorithm::push;
   }
   if (num_bytes <= row->pull_bytes) {

@@ -14,7 +14,8 @@ struct AllReduceFacts {
   int num_ranks = 1;
   Element element = Element::bfloat16;
   bool multicast = false;                    ///< every rank has the multicast mapping, and may use it
-  int max_staged_blocks = kMaxStagedBlocks;  ///< the smallest of the ranks' budgets
+  int max_push_blocks = kMaxPushBlocks;      ///< the smallest of the ranks' budgets
+  int max_staged_blocks = kMaxStagedBlocks;  ///< likewise
   bool on_host = false;
   AllReduceAlgorithm only = AllReduceAlgorithm::automatic;
 };
@@ -29,8 +30,10 @@ struct AllReducePlan {
 /// Bytes per block and step of the staged algorithms.
 inline constexpr i32 kSlotBytes = 32 * 1024;
 
-/// Longest message that the push algorithm can carry in one launch.
-inline constexpr i64 kMaxPushBytes = kMaxPushBlocks * kPushSliceBytes;
+/// Longest message that the push algorithm can carry.
+[[nodiscard]] constexpr i64 max_push_bytes(const AllReduceFacts& facts) {
+  return facts.max_push_blocks * kPushSliceBytes;
+}
 
 /// `num_elements` > 0.
 [[nodiscard]] AllReducePlan plan_all_reduce(const AllReduceFacts& facts, i64 num_elements);

@@ -43,6 +43,14 @@ struct Ledger {
   }
 };
 
+double sms_of_largest(std::initializer_list<ResidencyNeed> kernels) {
+  double sms = 0;
+  for (const ResidencyNeed& kernel : kernels) {
+    sms = std::max(sms, static_cast<double>(kernel.blocks) / kernel.blocks_per_sm);
+  }
+  return sms;
+}
+
 int ranks_on_device_of(const Communicator& communicator) {
   const auto& ranks = communicator.topology().ranks();
   const RankInfo& mine = communicator.topology().rank(communicator.rank());
@@ -53,21 +61,22 @@ int ranks_on_device_of(const Communicator& communicator) {
 
 }  // namespace
 
-ResidencyClaim::ResidencyClaim(const Communicator& communicator, const std::string& what, const ResidencyNeed& need) {
+ResidencyClaim::ResidencyClaim(const Communicator& communicator, const std::string& what,
+                               std::initializer_list<ResidencyNeed> kernels) {
   const Device device = communicator.device();
   if (device.is_host()) {
     return;
   }
   const double num_sms = DeviceProperties::of(device).num_sms;
-  const double sms = static_cast<double>(need.blocks) / need.blocks_per_sm;
+  const double sms = sms_of_largest(kernels);
   Ledger& ledger = Ledger::instance();
   const std::scoped_lock lock(ledger.mutex);
   const auto entry = ledger.entries.insert(ledger.entries.end(), {device.ordinal(), &communicator.state(), sms});
   if (const double occupied = ledger.occupied_sms(device.ordinal()); occupied > num_sms) {
     ledger.entries.erase(entry);
     throw Error(ErrorCode::capacity,
-                text(what, " of rank ", communicator.rank(), " may have ", need.blocks, " blocks waiting (", sms,
-                     " SMs); with the other ranks on ", device.name(), " that is ", occupied, " of its ", num_sms,
+                text(what, " of rank ", communicator.rank(), " may have blocks waiting on ", sms,
+                     " SMs; with the other ranks on ", device.name(), " that is ", occupied, " of its ", num_sms,
                      " SMs, and ranks that cannot run at the same time would wait for each other for ever; lower "
                      "max_blocks, or put fewer ranks on the device"));
   }

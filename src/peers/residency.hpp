@@ -2,6 +2,7 @@
 // that another needs to answer; so what may wait at the same time must fit on the device, or construction fails.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -9,10 +10,10 @@
 
 namespace moelink {
 
-/// What one object's launches may occupy at most.
+/// What one kernel that waits may occupy.
 struct ResidencyNeed {
-  int blocks = 0;         ///< largest grid of a kernel that waits
-  int blocks_per_sm = 1;  ///< of that kernel
+  int blocks = 0;         ///< its largest grid
+  int blocks_per_sm = 1;  ///< as many as fit on one SM
 };
 
 /// One object's entry. Objects of one rank take turns on its stream, so a rank counts with its largest object; ranks
@@ -21,8 +22,10 @@ struct ResidencyNeed {
 class ResidencyClaim {
  public:
   ResidencyClaim() = default;
-  /// Throws ErrorCode::capacity, naming what is held and what was asked for. The host holds any number.
-  ResidencyClaim(const Communicator& communicator, const std::string& what, const ResidencyNeed& need);
+  /// For an object with these kernels, of which one runs at a time. Throws ErrorCode::capacity, naming what is held and
+  /// what was asked for. The host holds any number.
+  ResidencyClaim(const Communicator& communicator, const std::string& what,
+                 std::initializer_list<ResidencyNeed> kernels);
 
  private:
   std::shared_ptr<void> entry_;
