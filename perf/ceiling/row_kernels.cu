@@ -72,9 +72,12 @@ void launch_gather(const RowTraffic& traffic, RowGrid grid, void* cuda_stream) {
   require(cudaGetLastError(), "the gather kernel could not be launched");
 }
 
-int multiprocessors_of(int cuda_ordinal) {
+int prepare_row_kernels(int cuda_ordinal) {
   int count = 0;
+  cudaFuncAttributes attributes{};
   require(cudaSetDevice(cuda_ordinal), "cudaSetDevice");
+  require(cudaFuncGetAttributes(&attributes, expand), "loading the expand kernel");
+  require(cudaFuncGetAttributes(&attributes, gather), "loading the gather kernel");
   require(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, cuda_ordinal), "cudaDeviceGetAttribute");
   return count;
 }

@@ -27,6 +27,7 @@ void launch_expand(const RowTraffic& traffic, RowGrid grid, void* cuda_stream);
 /// Reads all expert rows of every token and writes one (their exclusive or: no arithmetic worth mentioning).
 void launch_gather(const RowTraffic& traffic, RowGrid grid, void* cuda_stream);
 
-[[nodiscard]] int multiprocessors_of(int cuda_ordinal);
+/// Loads both kernels on a device, so that nothing is loaded while a graph is captured; returns its multiprocessors.
+[[nodiscard]] int prepare_row_kernels(int cuda_ordinal);
 
 }  // namespace moelink::perf

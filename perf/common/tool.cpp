@@ -29,6 +29,9 @@ int run_tool(CLI::App& app, int argc, const char* const* argv, const std::functi
       fmt::format("Environment:\n{}\nExit code: 0 good; 1 wrong values, nothing measured, or an error; 2 flags "
                   "that cannot be followed.",
                   describe_environment()));
+  for (CLI::Option* option : app.get_options()) {
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // scripts give defaults, their callers override them
+  }
   try {
     app.parse(argc, argv);
     return body();

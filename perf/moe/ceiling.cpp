@@ -44,7 +44,7 @@ class RowMoves {
   }
 
   double best_us(const std::vector<RowTraffic>& moves, Launch launch, const TimingOptions& options) {
-    const int multiprocessors = multiprocessors_of(stream_.device().ordinal());
+    const int multiprocessors = prepare_row_kernels(stream_.device().ordinal());
     double best = std::numeric_limits<double>::max();
     for (const int threads : {128, 256, 512, 1024}) {
       for (const int max_blocks : {0, multiprocessors * kResidentThreads / threads}) {

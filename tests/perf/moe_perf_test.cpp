@@ -138,6 +138,12 @@ TEST(MoePerf, FlagsThatCannotBeFollowedExitWithTwoAndNameThem) {
   }
 }
 
+TEST(MoePerf, LaterFlagOverridesAnEarlierOne) {
+  const Outcome result = run_small({"--tokens", "4096", "--tokens", "3"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.table.find("4096"), std::string::npos) << result.table;
+}
+
 TEST(MoePerf, ShapeThatTheLibraryRefusesIsAnErrorInWords) {
   const Outcome result = run({"--device", "host", "--hidden", "2052", "--tokens", "4"});
   EXPECT_EQ(result.exit_code, 1);
