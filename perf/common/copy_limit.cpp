@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "perf/common/payload.hpp"
-#include "perf/common/statistics.hpp"
 
 namespace moelink::perf {
 namespace {
@@ -44,20 +43,24 @@ void CopyLimit::copy(std::int64_t set, std::int64_t bytes) {
   });
 }
 
-double CopyLimit::time_us(std::int64_t moved_bytes, int num_sets, const TimingOptions& options) {
-  const std::int64_t wanted = moved_bytes / 2;  // a copy of n bytes reads n and writes n
-  if (wanted == 0) return 0;
-  const std::int64_t copied = std::min(wanted, kLargestCopyBytes) / 16 * 16;
-  const auto sets = static_cast<int>(std::clamp<std::int64_t>(kLargestCopyBytes / copied, 1, num_sets));
-  reserve(copied * sets);
-  const auto enqueue = [&] {
-    for (int set = 0; set < sets; ++set) {
-      copy(set, copied);
-    }
-  };
-  TimedTurns copies(stream_, {{.enqueue = enqueue, .num_calls = sets}}, options);
-  const double median = percentiles(copies.time().front()).p50;
-  return median * static_cast<double>(wanted) / static_cast<double>(copied);
+std::vector<CopyWork> CopyLimit::prepare(const std::vector<std::int64_t>& moved_bytes, int num_sets) {
+  std::vector<CopyWork> works;
+  std::int64_t most_bytes = 0;
+  for (const std::int64_t moved : moved_bytes) {
+    const std::int64_t wanted = moved / 2;  // a copy of n bytes reads n and writes n
+    const std::int64_t copied = std::clamp<std::int64_t>(wanted / 16 * 16, 16, kLargestCopyBytes);
+    const auto sets = static_cast<int>(std::clamp<std::int64_t>(kLargestCopyBytes / copied, 1, num_sets));
+    const auto enqueue = [this, sets, copied] {
+      for (int set = 0; set < sets; ++set) {
+        copy(set, copied);
+      }
+    };
+    works.push_back({.work = {.enqueue = enqueue, .num_calls = sets},
+                     .scale = static_cast<double>(wanted) / static_cast<double>(copied)});
+    most_bytes = std::max(most_bytes, copied * sets);
+  }
+  reserve(most_bytes);
+  return works;
 }
 
 }  // namespace moelink::perf

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "moelink/buffer.hpp"
 #include "moelink/stream.hpp"
@@ -10,15 +11,21 @@
 
 namespace moelink::perf {
 
-/// Times copies that read and write as many bytes as a call has to move: a device-to-device copy on CUDA, memcpy by
-/// every thread of the team on the host.
+/// Copies to time among the calls they are compared with, so that both meet the same machine.
+struct CopyWork {
+  TimedWork work;
+  double scale = 0;  ///< time of a copy * scale = time to move what was asked for
+};
+
+/// Device-to-device copies on CUDA, memcpy by every thread of the team on the host.
 class CopyLimit {
  public:
   CopyLimit(StreamView stream, Team& team) : stream_(stream), team_(team) {}
 
-  /// Microseconds (median) to move `moved_bytes`, reads and writes added up; 0 for 0. Above 2 GB a part is copied and
-  /// the time scaled: bandwidth does not change any more. `num_sets` copies with data of their own make a sample.
-  [[nodiscard]] double time_us(std::int64_t moved_bytes, int num_sets, const TimingOptions& options);
+  /// One work for each entry of `moved_bytes`: copies that read and write as many bytes, `num_sets` of them on data of
+  /// their own. Above 2 GB a part is copied and the scale makes up for it: bandwidth does not change any more. The
+  /// works are good until the next call.
+  [[nodiscard]] std::vector<CopyWork> prepare(const std::vector<std::int64_t>& moved_bytes, int num_sets);
 
  private:
   void reserve(std::int64_t bytes);

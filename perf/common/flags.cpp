@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <CLI/CLI.hpp>
 
 #include "perf/common/size_list.hpp"
 #include "perf/common/usage_error.hpp"
@@ -126,6 +126,7 @@ void add_place_flags(CLI::App& app, PlaceFlags& flags, const std::vector<std::st
       ->group(kPlace);
   app.add_option("--threads", flags.threads,
                  "threads of the host backend, the copy limit and the check; 0: one per core")
+      ->envname("MOELINK_HOST_THREADS")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str()
       ->group(kPlace);

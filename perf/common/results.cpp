@@ -51,7 +51,8 @@ void Results::add(nlohmann::ordered_json row, std::optional<std::int64_t> wrong)
 }
 
 void Results::write_json(const std::string& path) const {
-  const nlohmann::ordered_json document = {{"tool", tool_}, {"version", MOELINK_VERSION}, {"rows", nlohmann::ordered_json(rows_)}};
+  const nlohmann::ordered_json document = {
+      {"tool", tool_}, {"version", MOELINK_VERSION}, {"rows", nlohmann::ordered_json(rows_)}};
   write_file(path, document.dump(1) + '\n');
 }
 

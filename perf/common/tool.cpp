@@ -30,7 +30,8 @@ int run_tool(CLI::App& app, int argc, const char* const* argv, const std::functi
                   "that cannot be followed.",
                   describe_environment()));
   for (CLI::Option* option : app.get_options()) {
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // scripts give defaults, their callers override them
+    option->multi_option_policy(
+        CLI::MultiOptionPolicy::TakeLast);  // scripts give defaults, their callers override them
   }
   try {
     app.parse(argc, argv);

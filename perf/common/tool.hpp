@@ -15,8 +15,9 @@ inline constexpr int kExitGood = 0;   ///< something was measured, and nothing t
 inline constexpr int kExitWrong = 1;  ///< wrong values, nothing measured, or an error on the way
 inline constexpr int kExitUsage = 2;  ///< the command line cannot be followed
 
-/// Parses the command line into what `app` was given (of a flag that is repeated, the last counts) and runs `body`, which returns the exit code. Help and version go
-/// to stdout; what went wrong goes to stderr as one line that says what to do.
+/// Parses the command line into what `app` was given (of a flag that is repeated, the last counts) and runs `body`,
+/// which returns the exit code. Help and version go to stdout; what went wrong goes to stderr as one line that says
+/// what to do.
 [[nodiscard]] int run_tool(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
 }  // namespace moelink::perf

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kDispatch = 0;
 constexpr std::size_t kCombine = 1;
+constexpr std::size_t kCopies = 2;
 constexpr std::int64_t kSetsBytes = std::int64_t{256} << 20;  // several times any L2: no set finds its data there
 constexpr int kMaxNaiveSamples = 5;
 
@@ -55,8 +56,8 @@ MoeBench::MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Moe
       settings_(settings),
       hooks_(hooks),
       communicator_(Communicator::single(settings.device)),
-      stream_(settings.device, {.num_threads = flags.place.threads}),
       team_(flags.place.threads),
+      stream_(settings.device, {.num_threads = team_.size()}),
       limit_(stream_, team_) {}
 
 int MoeBench::choose_num_sets(const Model& model, std::int64_t num_tokens) const {
@@ -80,7 +81,10 @@ MoeResult MoeBench::run(const Model& model, std::int64_t num_tokens, Progress& p
   result.plan = sets.front()->plan_text();
   add_traffic(sets, result);
 
-  progress.step("timing");
+  progress.step("timing, in turn with the copies it is compared with");
+  const std::vector<CopyWork> copies = limit_.prepare(
+      {static_cast<std::int64_t>(result.dispatch.moved_bytes), static_cast<std::int64_t>(result.combine.moved_bytes)},
+      result.num_sets);
   TimedTurns turns(stream_,
                    {{.enqueue =
                          [&] {
@@ -91,17 +95,16 @@ MoeResult MoeBench::run(const Model& model, std::int64_t num_tokens, Progress& p
                          [&] {
                            for (const auto& set : sets) set->combine();
                          },
-                     .num_calls = result.num_sets}},
+                     .num_calls = result.num_sets},
+                    copies[kDispatch].work,
+                    copies[kCombine].work},
                    flags_.measure.timing());
   const auto times = turns.time();
   result.dispatch.us = percentiles(times[kDispatch]);
   result.combine.us = percentiles(times[kCombine]);
+  result.dispatch.limit_us = percentiles(times[kCopies + kDispatch]).p50 * copies[kDispatch].scale;
+  result.combine.limit_us = percentiles(times[kCopies + kCombine]).p50 * copies[kCombine].scale;
 
-  progress.step("timing the copy it is compared with");
-  for (PhaseResult* phase : {&result.dispatch, &result.combine}) {
-    phase->limit_us =
-        limit_.time_us(static_cast<std::int64_t>(phase->moved_bytes), result.num_sets, flags_.measure.timing());
-  }
   progress.step("timing kernels that only move the rows");
   const Ceilings ceilings = time_ceilings(sets, stream_, flags_.measure.timing());
   result.dispatch.ceiling_us = ceilings.expand_us;

@@ -68,8 +68,8 @@ class MoeBench {
   const MoeSettings& settings_;
   const MoeHooks& hooks_;
   Communicator communicator_;
-  Stream stream_;
   Team team_;
+  Stream stream_;
   CopyLimit limit_;
 };
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <bit>
+#include <CLI/CLI.hpp>
 
 #include "perf/common/usage_error.hpp"
 
