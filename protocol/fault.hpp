@@ -58,14 +58,14 @@ struct FaultWord {
 /// The fault in full, in memory that the host and the device both see. Zero at the start. `is_complete` becomes 1,
 /// released at system scope, when all else has been written; the host acquires it.
 struct alignas(64) FaultRecord {
-  u64 is_complete;
-  u64 abort_requested;  ///< written by the host (relaxed): waits look at it now and then
-  FaultWord fault;      ///< whose fault it was
-  i32 rank;             ///< who describes it here: the owner of the record
-  u64 epoch;            ///< of the wait in which it was noticed
-  u64 expected;         ///< what that wait waited for
-  u64 seen;             ///< what it saw last
-  u64 waited_ns;        ///< how long it had waited
+  u64 is_complete = 0;
+  u64 abort_requested = 0;  ///< written by the host (relaxed): waits look at it now and then
+  FaultWord fault;          ///< whose fault it was
+  i32 rank = 0;             ///< who describes it here: the owner of the record
+  u64 epoch = 0;            ///< of the wait in which it was noticed
+  u64 expected = 0;         ///< what that wait waited for
+  u64 seen = 0;             ///< what it saw last
+  u64 waited_ns = 0;        ///< how long it had waited
 };
 
 /// What a kernel needs to wait with a deadline and to report. Part of kernel arguments; owns nothing. Without `word`

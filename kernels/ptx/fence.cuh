@@ -8,8 +8,9 @@ namespace moelink {
 
 #if !MOELINK_ON_DEVICE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wtsan"  // the reason why nothing but tests may come here
+#endif
 #endif
 
 /// Orders accesses before it before accesses after it, except that a later load may pass an earlier store. This device.

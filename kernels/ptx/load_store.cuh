@@ -146,7 +146,7 @@ struct alignas(16) WordPair {
 /// Two neighbouring words by one instruction. Each is read whole; the two may be of different times. For lines that
 /// carry their epoch inside: the reader compares the epoch in each word.
 MOELINK_DEVICE WordPair ld_relaxed_sys_pair(const WordPair* address) {
-  WordPair value;
+  WordPair value{};
 #if MOELINK_ON_DEVICE
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
                : "=l"(value.first), "=l"(value.second)

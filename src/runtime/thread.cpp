@@ -1,8 +1,8 @@
 #include "runtime/thread.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
+#include <csignal>
 #include <system_error>
 #include <utility>
 

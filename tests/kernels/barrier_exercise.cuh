@@ -16,13 +16,13 @@ struct BarrierExercise {
   };
 
   struct Args {
-    GridBarrierWord* word;
-    u64* values;      ///< [blocks, threads]: plain memory, ordered by the barrier alone
-    u64* num_wrong;   ///< values that were not what the other block wrote in this round
-    u64* num_failed;  ///< blocks whose barrier reported a fault
-    u64 first_stamp;  ///< what blocks write, counting up; differs from launch to launch
-    i32 rounds;
-    i32 absent_block;  ///< does not come; -1: all come
+    GridBarrierWord* word = nullptr;
+    u64* values = nullptr;      ///< [blocks, threads]: plain memory, ordered by the barrier alone
+    u64* num_wrong = nullptr;   ///< values that were not what the other block wrote in this round
+    u64* num_failed = nullptr;  ///< blocks whose barrier reported a fault
+    u64 first_stamp = 0;        ///< what blocks write, counting up; differs from launch to launch
+    i32 rounds = 0;
+    i32 absent_block = 0;  ///< does not come; -1: all come
     FaultContext fault;
   };
 

@@ -20,12 +20,12 @@ struct BulkRoundTrip {
   };
 
   struct Args {
-    const u32* input;  ///< [rows, words]
-    u32* middle;       ///< [rows, words], written by bulk copies of block 0
-    u32* output;       ///< [rows, words], written by block 1 from middle
-    u64* flag;         ///< rows that are complete in middle
-    u64* num_lost;     ///< waits that failed
-    i32 rows;
+    const u32* input = nullptr;  ///< [rows, words]
+    u32* middle = nullptr;       ///< [rows, words], written by bulk copies of block 0
+    u32* output = nullptr;       ///< [rows, words], written by block 1 from middle
+    u64* flag = nullptr;         ///< rows that are complete in middle
+    u64* num_lost = nullptr;     ///< waits that failed
+    i32 rows = 0;
     FaultContext fault;
   };
 

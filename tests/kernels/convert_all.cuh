@@ -15,13 +15,13 @@ struct ConvertAll {
   };
 
   struct Args {
-    const u32* floats;  ///< [count] bits
-    i32 count;
-    u32* from_bf16;  ///< [65536] what each pattern becomes
-    u32* from_fp16;  ///< [65536]
-    u16* to_bf16;    ///< [count]
-    u16* to_fp16;    ///< [count]
-    u32* sums;       ///< [count] floats[i] * floats[i + 1] + floats[i + 2], indices modulo count
+    const u32* floats = nullptr;  ///< [count] bits
+    i32 count = 0;
+    u32* from_bf16 = nullptr;  ///< [65536] what each pattern becomes
+    u32* from_fp16 = nullptr;  ///< [65536]
+    u16* to_bf16 = nullptr;    ///< [count]
+    u16* to_fp16 = nullptr;    ///< [count]
+    u32* sums = nullptr;       ///< [count] floats[i] * floats[i + 1] + floats[i + 2], indices modulo count
   };
 
   template <class Exec, class S>

@@ -38,11 +38,11 @@ struct Litmus {
   };
 
   struct Args {
-    Round* rounds;
-    i32 num_rounds;
-    u64* meeting;    ///< counts arrivals: both blocks start a round at about the same time
-    u64* num_wrong;  ///< forbidden outcomes of message passing
-    u64* num_lost;   ///< waits that failed
+    Round* rounds = nullptr;
+    i32 num_rounds = 0;
+    u64* meeting = nullptr;    ///< counts arrivals: both blocks start a round at about the same time
+    u64* num_wrong = nullptr;  ///< forbidden outcomes of message passing
+    u64* num_lost = nullptr;   ///< waits that failed
     FaultContext fault;
   };
 

@@ -111,7 +111,7 @@ TEST(Convert, FloatsRoundToTheNearestBf16TiesToEven) { expect_nearest_even<Eleme
 TEST(Convert, FloatsRoundToTheNearestFp16TiesToEven) { expect_nearest_even<Element::float16>(); }
 
 TEST(Convert, FloatsAllOverTheRangeRoundToTheNearest) {
-  for (u64 bits = 0; bits < u64{1} << 32; bits += 65521 * 3) {  // a prime step: mantissas of all kinds
+  for (u64 bits = 0; bits < u64{1} << 32; bits += u64{65521} * 3) {  // a prime step: mantissas of all kinds
     const float value = float_from_bits(static_cast<u32>(bits));
     expect_rounded<Element::bfloat16>(value);
     expect_rounded<Element::float16>(value);

@@ -41,8 +41,8 @@ TEST(Buffer, NothingIsAllocatedForZeroBytesAndMovesTransferOwnership) {
   void* memory = full.data();
   empty = std::move(full);
   EXPECT_EQ(empty.data(), memory);
-  EXPECT_EQ(full.data(),
-            nullptr);  // NOLINT(bugprone-use-after-move): what a move leaves behind is part of the contract
+  // NOLINTNEXTLINE(bugprone-use-after-move): what a move leaves behind is part of the contract
+  EXPECT_EQ(full.data(), nullptr);
   EXPECT_EQ(full.size_bytes(), 0U);
 }
 

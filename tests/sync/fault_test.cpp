@@ -110,6 +110,7 @@ TEST(Fault, ManyThreadsThatReportAtOnceDescribeOneFaultWhole) {
   for (int round = 0; round < 50; ++round) {
     RankState state;
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&state, i] {
         const FaultContext context{.word = &state.word, .record = &state.record, .rank = 0};

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstddef>
 #include <thread>
 #include <vector>
 
@@ -15,9 +16,9 @@ namespace moelink {
 namespace {
 
 #if defined(__SANITIZE_THREAD__)
-constexpr int kRounds = 1000;  // it looks at every access, not at luck
+constexpr std::size_t kRounds = 1000;  // it looks at every access, not at luck
 #else
-constexpr int kRounds = 20000;
+constexpr std::size_t kRounds = 20000;
 #endif
 
 /// Calls first(round) and second(round) on two threads at about the same time, round by round, and check(round) in
@@ -33,13 +34,13 @@ void race(const auto& first, const auto& second, const auto& check) {
     }
   };
   std::thread other([&] {
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < static_cast<int>(kRounds); ++round) {
       meet(4 * round + 2);
       second(round);
       meet(4 * round + 4);
     }
   });
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < static_cast<int>(kRounds); ++round) {
     meet(4 * round + 2);
     first(round);
     meet(4 * round + 4);
@@ -113,9 +114,10 @@ TEST(Coherence, NoAddIsLostAndTicketsAreUnique) {
   u64 counter = 0;
   std::vector<std::vector<u64>> tickets(3);
   std::vector<std::thread> threads;
+  threads.reserve(tickets.size());
   for (auto& mine : tickets) {
     threads.emplace_back([&counter, &mine] {
-      for (int i = 0; i < kRounds; ++i) {
+      for (std::size_t i = 0; i < kRounds; ++i) {
         mine.push_back(atom_add_relaxed_gpu(&counter, u64{1}));
       }
     });
@@ -123,7 +125,7 @@ TEST(Coherence, NoAddIsLostAndTicketsAreUnique) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  EXPECT_EQ(counter, 3U * kRounds);
+  EXPECT_EQ(counter, 3 * kRounds);
   std::vector<bool> taken(3 * kRounds, false);
   for (const auto& mine : tickets) {
     for (const u64 ticket : mine) {
