@@ -43,6 +43,15 @@ class MemoryConformance : public ::testing::TestWithParam<MemoryCase> {
     }
   }
 
+  /// A driver opens descriptors at its first use of this and that, and keeps them.
+  void warm_up() {
+    run(2, [&](Rendezvous& meet, std::shared_ptr<MemoryTransport> transport) {
+      const SymmetricBuffer buffer = allocate(meet, std::move(transport), 4096);
+      write(buffer.window(), 1 - meet.rank(), 0, read(buffer.window(), meet.rank(), 1));
+      meet.barrier();
+    });
+  }
+
   /// Runs `body(rendezvous, transport)` in `num_ranks` threads of one node; no rank may fail.
   void run(int num_ranks, const std::function<void(Rendezvous&, std::shared_ptr<MemoryTransport>)>& body) {
     const auto failures = run_ranks(std::vector<int>(static_cast<std::size_t>(num_ranks), 0),
