@@ -1,0 +1,11 @@
+// all_reduce_perf: sums of messages of growing size, in nccl-tests' manner.
+#pragma once
+
+#include <iosfwd>
+
+namespace moelink::perf {
+
+/// The tool, with its table going to `out` of rank 0. Returns the exit code (tool.hpp).
+[[nodiscard]] int run_all_reduce_perf(int argc, const char* const* argv, std::ostream& out);
+
+}  // namespace moelink::perf
