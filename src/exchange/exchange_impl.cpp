@@ -37,7 +37,7 @@ Exchange::Impl::Impl(const Communicator& communicator, const ExchangeConfig& con
       host_memory_(device_, static_cast<std::size_t>(layout_.host.total_bytes)),
       status_(layout_.host.status.in(host_memory_.data()), layout_.host.fault.in(host_memory_.data())),
       check_pointer_(device_),
-      kernels_(device_, local_device_, shape_, config_) {}
+      kernels_(LocalKernels::loaded(device_, local_device_, shape_, config_)) {}
 
 Exchange::Impl::~Impl() {
   if (workspace_->in_flight == this) workspace_->in_flight = nullptr;

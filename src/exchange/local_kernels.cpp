@@ -63,10 +63,9 @@ std::string describe(const LocalCombinePlan& plan, const LocalCombineSpec& spec)
   return text("combine: ", plan.grid, " blocks of ", spec.threads, " threads, ", plan.parts, " per row");
 }
 
-LocalKernels::LocalKernels(Device device, const LocalDevice& limits, const ExchangeShape& shape,
+LocalKernels::LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
                            const ExchangeConfig& config)
     : limits_(limits) {
-  KernelLoader loader(device);
   for (const Payload& payload : config.payloads) {
     const Element element = element_of(payload.type);
     plain_.push_back(add_dispatch(loader, dispatch_spec(shape, payload, Element::none), shape.max_tokens));
@@ -77,8 +76,15 @@ LocalKernels::LocalKernels(Device device, const LocalDevice& limits, const Excha
   for (const CombineTypes& types : config.combine_types) {
     combine_.push_back(loader.add<LocalCombine>(combine_spec(shape, types, limits_)));
   }
+}
+
+LocalKernels LocalKernels::loaded(Device device, const LocalDevice& limits, const ExchangeShape& shape,
+                                  const ExchangeConfig& config) {
+  KernelLoader loader(device);
+  LocalKernels kernels(loader, limits, shape, config);
   loader.load();
-  check_residency(shape.max_tokens);
+  kernels.check_residency(shape.max_tokens);
+  return kernels;
 }
 
 /// Prefill has a grid barrier: a block of it must fit every SM that its grid is planned for.

@@ -28,8 +28,12 @@ inline constexpr int kMaxHostBlocks = 256;
 
 class LocalKernels {
  public:
-  /// Compiles and loads all that the configuration can need.
-  LocalKernels(Device device, const LocalDevice& limits, const ExchangeShape& shape, const ExchangeConfig& config);
+  /// Asks `loader` for all that the configuration can need; launches are legal once the loader has loaded.
+  LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
+               const ExchangeConfig& config);
+  /// The same with a loader of its own, loaded.
+  [[nodiscard]] static LocalKernels loaded(Device device, const LocalDevice& limits, const ExchangeShape& shape,
+                                           const ExchangeConfig& config);
 
   struct DispatchCall {
     i64 num_tokens = 0;

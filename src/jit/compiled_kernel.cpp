@@ -49,8 +49,6 @@ std::string_view name_of(KernelOrigin origin) {
       return "compiled";
     case KernelOrigin::disk:
       return "disk cache";
-    case KernelOrigin::memory:
-      return "memory";
   }
   return "?";
 }

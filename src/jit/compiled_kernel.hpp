@@ -22,7 +22,7 @@ struct ResourceUsage {
 [[nodiscard]] ResourceUsage parse_ptxas_log(std::string_view log);
 
 /// Where a CompiledKernel came from.
-enum class KernelOrigin : std::uint8_t { compiler, disk, memory };
+enum class KernelOrigin : std::uint8_t { compiler, disk };
 
 [[nodiscard]] std::string_view name_of(KernelOrigin origin);
 

@@ -95,7 +95,7 @@ void sweep(int directory_fd) {
 
 DiskCache::DiskCache(const std::string& directory, uid_t owner) : directory_(directory), owner_(owner) {
   if (directory.empty()) {
-    reason_ = "no directory is set";
+    reason_ = "neither MOELINK_CACHE_DIR, XDG_CACHE_HOME nor HOME names a directory";
     return;
   }
   struct stat info {};
