@@ -102,7 +102,8 @@ constexpr LocalDispatchSpec with_threads(LocalDispatchSpec spec, DispatchVariant
 }
 constexpr LocalCombineSpec with_threads(LocalCombineSpec spec, const LocalDevice& device) {
   spec.threads = tuning_for(device).combine_threads;
-  spec.blocks_per_sm = tuning_for(device).combine_blocks_per_sm;
+  // Rows beyond eight keep more indices and weights in registers.
+  spec.blocks_per_sm = ceil_div(tuning_for(device).combine_blocks_per_sm, spec.top_k <= 8 ? 1 : 2);
   return spec;
 }
 

@@ -152,7 +152,8 @@ TEST_F(DiskCacheTest, PipeInPlaceOfAFileDoesNotHang) {
 
 TEST_F(DiskCacheTest, DirectoryThatCannotBeMadeOnlyCostsTheCache) {
   write(temporary_.path() / "file", "");
-  for (const std::string& path : {(temporary_.path() / "file" / "cache").string(), std::string("/proc/moelink/cache")}) {
+  for (const std::string& path :
+       {(temporary_.path() / "file" / "cache").string(), std::string("/proc/moelink/cache")}) {
     const DiskCache cache(path);
     EXPECT_FALSE(cache.usable());
     EXPECT_FALSE(cache.reason().empty());

@@ -9,9 +9,9 @@
 #include "base/sha256.hpp"
 #include "jit/compile.hpp"
 #include "jit/kernel_request.hpp"
-#include "jit/nvrtc.hpp"
 #include "jit/sources.hpp"
 #include "moelink/error.hpp"
+#include "support/nvrtc.hpp"
 
 namespace moelink::test {
 
@@ -74,22 +74,5 @@ inline SourceSet fill_sources() {
 inline KernelRequest fill_request(long bytes = 4096) {
   return make_request<Fill>({.bytes = bytes, .threads = 128, .colour = Colour::green});
 }
-
-/// Why kernels cannot be compiled here; empty if they can.
-inline std::string no_compiler_reason() {
-#if MOELINK_HAVE_CUDA
-  try {
-    (void)Nvrtc::get();
-    return {};
-  } catch (const Error& error) {
-    return error.what();
-  }
-#else
-  return "built without the CUDA toolkit";
-#endif
-}
-
-#define MOELINK_NEEDS_NVRTC() \
-  if (const std::string reason = ::moelink::test::no_compiler_reason(); !reason.empty()) GTEST_SKIP() << reason
 
 }  // namespace moelink::test

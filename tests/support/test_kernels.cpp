@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/sha256.hpp"
-#include "jit/nvrtc.hpp"
 #include "launch/cuda_kernel.hpp"
 #include "moelink/error.hpp"
 
@@ -38,19 +37,6 @@ const SourceSet& test_kernel_sources() {
     return SourceSet{files, to_hex(sha256(digest))};
   }();
   return sources;
-}
-
-std::string no_compiler_reason() {
-#if MOELINK_HAVE_CUDA
-  try {
-    (void)Nvrtc::get();
-    return {};
-  } catch (const Error& error) {
-    return error.what();
-  }
-#else
-  return "built without the CUDA toolkit";
-#endif
 }
 
 std::shared_ptr<const LoadedKernel> load_on_gpu(Device device, const KernelRequest& request) {

@@ -19,9 +19,6 @@ namespace moelink::test {
 /// The embedded sources and those of the test kernels.
 [[nodiscard]] const SourceSet& test_kernel_sources();
 
-/// Why kernels cannot be compiled here; empty if they can.
-[[nodiscard]] std::string no_compiler_reason();
-
 [[nodiscard]] std::shared_ptr<const LoadedKernel> load_on_gpu(Device device, const KernelRequest& request);
 
 /// A loaded test kernel K.

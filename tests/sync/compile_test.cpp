@@ -7,6 +7,7 @@
 #include "kernels/bulk_round_trip.cuh"
 #include "kernels/convert_all.cuh"
 #include "kernels/litmus.cuh"
+#include "support/nvrtc.hpp"
 #include "support/test_kernels.hpp"
 
 namespace moelink::test {
@@ -14,11 +15,7 @@ namespace {
 
 class CompileFor : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string reason = no_compiler_reason(); !reason.empty()) {
-      GTEST_SKIP() << reason;
-    }
-  }
+  void SetUp() override { MOELINK_NEEDS_NVRTC(); }
 
   template <class K>
   void expect_no_spills(const typename K::Spec& spec) {

@@ -1,0 +1,85 @@
+// The specs of the local kernels for the shapes that tests and perf tools run: one list, compiled for GPUs without one
+// by tests/jit/every_spec_test.cpp. A test that needs a spec of a new kind adds it here, so that nothing is right on
+// the host alone that would spill, or not compile, on a GPU. A new kernel: a function that lists its specs here, or
+// whatever asks a KernelLoader for them, and a line in every_request of that test.
+#pragma once
+
+#include <vector>
+
+#include "moelink/protocol/local_moe.hpp"
+
+namespace moelink::test {
+
+/// One mixture-of-experts layer.
+struct MoeShape {
+  const char* name;
+  i64 hidden;
+  i32 num_experts;
+  i32 top_k;
+};
+
+/// Models that differ in what the compiler sees: the number of experts hardly matters to it, rows and top-k do.
+inline constexpr MoeShape kModelShapes[] = {
+    {"qwen3-30b-a3b", 2048, 128, 8},     {"deepseek-v3", 7168, 256, 8},      {"gpt-oss-120b", 2880, 128, 4},
+    {"kimi-k3", 3584, 896, 16},          {"llama-4-maverick", 5120, 128, 1}, {"qwen3-next", 2048, 512, 10},
+    {"nemotron-3-super", 1024, 512, 22}, {"nemotron-3-nano", 2688, 128, 6},
+};
+inline constexpr MoeShape kDeepSeek = kModelShapes[1];
+
+/// Where other libraries failed: top-k outside a compiled set, experts at block sizes, rows that no vector divides.
+inline constexpr MoeShape kOddShapes[] = {
+    {"one of everything", 8, 1, 1},     {"k=3", 1024, 60, 3}, {"k=7", 72, 7, 7}, {"E past a block", 256, 1025, 32},
+    {"most experts", 14336, 16384, 32},
+};
+
+/// Dispatch: every shape in bf16, and every kind of payload once. Without block sizes: with_threads (local_plan.hpp).
+inline std::vector<LocalDispatchSpec> dispatch_specs() {
+  std::vector<LocalDispatchSpec> specs;
+  const auto add = [&](const MoeShape& shape, i64 row_bytes, i32 scale_bytes, Element weighted) {
+    specs.push_back({.row_bytes = row_bytes,
+                     .scale_bytes = scale_bytes,
+                     .num_experts = shape.num_experts,
+                     .top_k = shape.top_k,
+                     .threads = 0,
+                     .weighted = weighted});
+  };
+  for (const MoeShape& shape : kModelShapes) {
+    add(shape, shape.hidden * 2, 0, Element::none);
+  }
+  for (const MoeShape& shape : kOddShapes) {
+    add(shape, shape.hidden * 2, 0, Element::none);
+  }
+  constexpr i64 kHidden = kDeepSeek.hidden;
+  add(kDeepSeek, kHidden * 2, 0, Element::bfloat16);
+  add(kDeepSeek, kHidden * 4, 0, Element::float32);
+  add(kDeepSeek, kHidden, kHidden / 128 * 4, Element::none);  // fp8, an fp32 scale for 128 elements
+  add(kDeepSeek, kHidden / 2, kHidden / 16, Element::none);   // fp4, an fp8 scale for 16 elements
+  add(kDeepSeek, kHidden, 4, Element::none);                  // fp8, one scale for a row
+  add(kDeepSeek, kHidden, 6, Element::none);                  // scales that only 2 divides
+  add(kDeepSeek, kHidden, 63, Element::none);                 // scales that nothing divides
+  return specs;
+}
+
+/// Combine: every shape in bf16, and every pair of types once. Without block sizes, too.
+inline std::vector<LocalCombineSpec> combine_specs() {
+  std::vector<LocalCombineSpec> specs;
+  const auto add = [&](const MoeShape& shape, Element input, Element output) {
+    specs.push_back({.hidden = shape.hidden, .top_k = shape.top_k, .input = input, .output = output});
+  };
+  for (const MoeShape& shape : kModelShapes) {
+    add(shape, Element::bfloat16, Element::bfloat16);
+  }
+  for (const MoeShape& shape : kOddShapes) {
+    add(shape, Element::bfloat16, Element::bfloat16);
+  }
+  constexpr Element kTypes[] = {Element::bfloat16, Element::float16, Element::float32};
+  for (const Element input : kTypes) {
+    for (const Element output : kTypes) {
+      add(kDeepSeek, input, output);
+    }
+  }
+  add({"three vectors", 12, 1, 32}, Element::float32, Element::float32);
+  return specs;
+}
+
+}  // namespace moelink::test
