@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "moelink/protocol/all_reduce.hpp"
 #include "moelink/protocol/local_moe.hpp"
 
 namespace moelink {
@@ -70,6 +71,7 @@ TEST(Expression, NoSpecForgetsAMemberInItsFields) {
   EXPECT_EQ(num_fields<FillSpec>(), num_members<FillSpec>());
   EXPECT_EQ(num_fields<LocalDispatchSpec>(), num_members<LocalDispatchSpec>());
   EXPECT_EQ(num_fields<LocalCombineSpec>(), num_members<LocalCombineSpec>());
+  EXPECT_EQ(num_fields<AllReduceSpec>(), num_members<AllReduceSpec>());
 }
 
 }  // namespace
