@@ -16,9 +16,9 @@ inline constexpr int kLinesPerVector = 4;
 
 /// Largest grids, and block sizes. A block owns the same slice of every region in every call, whatever the grid: this
 /// is what makes per-block epochs enough (docs/all-reduce.md, "Epochs belong to blocks").
-inline constexpr int kMaxPushBlocks = 64;
+inline constexpr int kMaxPushBlocks = 128;
 inline constexpr int kMaxStagedBlocks = 128;
-inline constexpr int kPushThreads = 256;
+inline constexpr int kPushThreads = 64;
 inline constexpr int kStagedThreads = 512;
 /// Payload bytes of a push block: sixteen a thread.
 inline constexpr i64 kPushSliceBytes = kPushThreads * 16;

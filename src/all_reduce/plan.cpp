@@ -1,6 +1,7 @@
 #include "all_reduce/plan.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.hpp"
 
@@ -14,10 +15,11 @@ struct Threshold {
   i64 push_bytes;  ///< up to here push
   i64 pull_bytes;  ///< then pull; beyond, two-shot (or NVLS)
 };
+constexpr i64 kAlways = std::numeric_limits<i64>::max();
 constexpr Threshold kThresholds[] = {
-    {2, 256 * 1024, 512 * 1024},
-    {4, 128 * 1024, 256 * 1024},
-    {8, 64 * 1024, 128 * 1024},
+    {2, 64 * 1024, kAlways},  // of two ranks each loads what the other has: two shots would move no less
+    {4, 64 * 1024, 256 * 1024},
+    {8, 32 * 1024, 128 * 1024},
     {1 << 30, 16 * 1024, 64 * 1024},
 };
 
@@ -50,7 +52,8 @@ AllReducePlan plan_all_reduce(const AllReduceFacts& facts, i64 num_elements) {
     return plan;
   }
   plan.grid = static_cast<int>(std::clamp<i64>(ceil_div(vectors, kLeastChunkVectors), 1, facts.max_staged_blocks));
-  plan.chunk_vectors = std::min<i64>(ceil_div<i64>(vectors, plan.grid), kSlotBytes / 16);
+  const i64 num_steps = ceil_div<i64>(vectors, plan.grid * i64{kSlotBytes / 16});
+  plan.chunk_vectors = ceil_div<i64>(vectors, plan.grid * num_steps);  // steps of equal length
   return plan;
 }
 

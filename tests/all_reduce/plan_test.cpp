@@ -43,7 +43,7 @@ TEST(AllReducePlan, MulticastIsUsedForLargeMessagesOnlyWhereItMayBe) {
 }
 
 TEST(AllReducePlan, PrintsItself) {
-  EXPECT_EQ(to_string(AllReducePlan{.algorithm = AllReduceAlgorithm::push, .grid = 4}), "push grid=4x256");
+  EXPECT_EQ(to_string(AllReducePlan{.algorithm = AllReduceAlgorithm::push, .grid = 4}), "push grid=4x64");
   EXPECT_EQ(to_string(AllReducePlan{.algorithm = AllReduceAlgorithm::two_shot, .grid = 128, .chunk_vectors = 2048}),
             "two_shot grid=128x512 chunk=32768");
 }
