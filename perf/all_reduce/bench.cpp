@@ -56,6 +56,11 @@ std::int64_t count_wrong_in_row(Element, std::span<const typename Element::Bits>
   return wrong;
 }
 
+/// Whether this library sums, in fp32 and in rank order; else the switch or NCCL does, in an order of its own.
+bool is_ours(AllReduceAlgorithm algorithm) {
+  return algorithm != AllReduceAlgorithm::nvls && algorithm != AllReduceAlgorithm::nccl;
+}
+
 /// Ranks of one process share its cores, so each gets one thread unless told otherwise.
 int threads_of_rank(const Communicator& communicator, const AllReduceFlags& flags) {
   return flags.place.threads != 0 || communicator.size() == 1 ? flags.place.threads : 1;
@@ -82,6 +87,7 @@ AllReduceResult AllReduceBench::run(AllReduceAlgorithm algorithm, std::int64_t n
   try {
     all_reduce.emplace(communicator_, AllReduceConfig{.type = flags_.data_type(),
                                                       .max_elements = std::max<std::int64_t>(num_elements, 1),
+                                                      .deterministic = is_ours(algorithm),
                                                       .algorithm = algorithm});
   } catch (const Error& error) {
     // What one algorithm cannot do is part of the comparison, and the same on every rank; all else ends the run.

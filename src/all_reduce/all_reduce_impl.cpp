@@ -36,9 +36,9 @@ int agreed_blocks(const Communicator& communicator, std::string_view what, int m
   return *std::min_element(all.begin(), all.end());
 }
 
-AllReduceKernels loaded_kernels(const Communicator& communicator, Element element) {
+AllReduceKernels loaded_kernels(const Communicator& communicator, Element element, bool with_nvls) {
   KernelLoader loader(communicator.device());
-  const AllReduceKernels kernels = AllReduceKernels::add_to(loader, element, communicator.size(), false);
+  const AllReduceKernels kernels = AllReduceKernels::add_to(loader, element, communicator.size(), with_nvls);
   agree_over_ranks(
       *communicator.state().bootstrap, "AllReduce: kernels", [&] { loader.load(); }, communicator.deadline());
   return kernels;
@@ -64,7 +64,12 @@ AllReduce::Impl::Impl(const Communicator& communicator, const AllReduceConfig& c
   facts_.num_ranks = communicator.size();
   facts_.only = config.algorithm;
   facts_.on_host = communicator.device().is_host();
-  kernels_ = loaded_kernels(communicator, facts_.element);
+  workspace_ =
+      std::make_unique<PeerWorkspace>(communicator, "AllReduce", shared_bytes(facts_.element, facts_.num_ranks),
+                                      may_use_nvls(config) ? Multicast::if_possible : Multicast::no);
+  facts_.multicast = workspace_->window().multicast != nullptr;  // the same on every rank of a node
+  check_nvls(config, workspace_->why_no_multicast());
+  kernels_ = loaded_kernels(communicator, facts_.element, facts_.multicast);
   const int push_per_sm = kernels_.push.max_blocks_per_sm(0);
   const int staged_per_sm = kernels_.staged_blocks_per_sm();
   facts_.max_push_blocks = agreed_blocks(communicator, "AllReduce: push blocks", kMaxPushBlocks, push_per_sm);
@@ -79,8 +84,6 @@ AllReduce::Impl::Impl(const Communicator& communicator, const AllReduceConfig& c
         epochs_ = zeroed(communicator.device(), AllReduceEpochs::kCount * sizeof(u64));
       },
       communicator.deadline());
-  workspace_ =
-      std::make_unique<PeerWorkspace>(communicator, "AllReduce", shared_bytes(facts_.element, facts_.num_ranks));
 }
 
 MemoryReport AllReduce::Impl::memory_of(const Communicator& communicator, const AllReduceConfig& config) {

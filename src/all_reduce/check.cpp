@@ -29,6 +29,11 @@ Element check_config(const AllReduceConfig& config) {
   if (config.max_elements < 1 || config.max_elements > kMostElements) {
     refuse(text("AllReduceConfig::max_elements is ", config.max_elements, "; expected 1 to ", kMostElements));
   }
+  if (config.deterministic && config.algorithm == AllReduceAlgorithm::nvls) {
+    refuse(
+        "AllReduceConfig::algorithm is nvls and deterministic is true, but the switch sums in an order of its own; set "
+        "deterministic = false, or name another algorithm");
+  }
   switch (config.type) {
     case DataType::bfloat16:
       return Element::bfloat16;
@@ -40,6 +45,18 @@ Element check_config(const AllReduceConfig& config) {
       break;
   }
   refuse("AllReduceConfig::type is bytes, which have no sum; expected bfloat16, float16 or float32");
+}
+
+bool may_use_nvls(const AllReduceConfig& config) {
+  return !config.deterministic &&
+         (config.algorithm == AllReduceAlgorithm::automatic || config.algorithm == AllReduceAlgorithm::nvls);
+}
+
+void check_nvls(const AllReduceConfig& config, const std::string& why_not) {
+  if (config.algorithm == AllReduceAlgorithm::nvls && !why_not.empty()) {
+    throw Error(ErrorCode::unsupported, text("AllReduceConfig::algorithm is nvls, which cannot be used here: ", why_not,
+                                             "; leave the choice to `automatic`"));
+  }
 }
 
 void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts) {

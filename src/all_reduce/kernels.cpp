@@ -21,6 +21,7 @@ AllReduceKernels AllReduceKernels::add_to(KernelLoader& loader, Element element,
   kernels.push = loader.add<AllReducePush>(push_spec(element, num_ranks));
   kernels.pull = loader.add<AllReducePull>(staged_spec(element, num_ranks, false));
   kernels.two_shot = loader.add<AllReduceTwoShot>(staged_spec(element, num_ranks, false));
+  kernels.has_nvls = with_nvls;
   if (with_nvls) {
     kernels.nvls = loader.add<AllReduceTwoShot>(staged_spec(element, num_ranks, true));
   }
@@ -28,7 +29,8 @@ AllReduceKernels AllReduceKernels::add_to(KernelLoader& loader, Element element,
 }
 
 int AllReduceKernels::staged_blocks_per_sm() const {
-  return std::min(pull.max_blocks_per_sm(0), two_shot.max_blocks_per_sm(0));
+  const int unicast = std::min(pull.max_blocks_per_sm(0), two_shot.max_blocks_per_sm(0));
+  return has_nvls ? std::min(unicast, nvls.max_blocks_per_sm(0)) : unicast;
 }
 
 }  // namespace moelink

@@ -13,9 +13,10 @@ struct AllReduceKernels {
   Kernel<AllReducePush> push;
   Kernel<AllReducePull> pull;
   Kernel<AllReduceTwoShot> two_shot;
-  Kernel<AllReduceTwoShot> nvls;
+  Kernel<AllReduceTwoShot> nvls;  ///< empty unless has_nvls
+  bool has_nvls = false;
 
-  /// Asks the loader for them; `with_nvls` only where multicast may be used.
+  /// Asks the loader for them; `with_nvls` only where the memory has a multicast mapping.
   static AllReduceKernels add_to(KernelLoader& loader, Element element, int num_ranks, bool with_nvls);
 
   /// Blocks of the staged kernel that fits least often, per SM. After load().

@@ -59,12 +59,12 @@ Buffer upload(const std::vector<u64*>& words, Device device) {
 
 }  // namespace
 
-PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes)
+PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes, Multicast multicast)
     : communicator_(communicator),
       what_(std::move(what)),
       rendezvous_(communicator, what_),
       peers_(rendezvous_, communicator.device(), options_for(communicator)),
-      memory_(peers_.allocate(static_cast<std::size_t>(layout_of(shared_bytes).total_bytes))),
+      memory_(peers_.allocate(static_cast<std::size_t>(layout_of(shared_bytes).total_bytes), multicast)),
       record_(communicator.device(), sizeof(FaultRecord)) {
   const i64 word_offset = layout_of(shared_bytes).fault_word.offset_bytes;
   const std::vector<u64*> peer_words = fault_words_of_peers(window(), word_offset);
@@ -87,6 +87,14 @@ PeerWorkspace::~PeerWorkspace() {
 }
 
 i64 PeerWorkspace::memory_bytes(i64 shared_bytes) { return layout_of(shared_bytes).total_bytes; }
+
+std::string PeerWorkspace::why_no_multicast() const {
+  if (window().multicast != nullptr) {
+    return "";
+  }
+  const std::string& reason = peers_.why_no_multicast();
+  return reason.empty() ? "the driver refused it (a warning has its words)" : reason;
+}
 
 void PeerWorkspace::check() {
   if (const auto record = read_fault(*static_cast<const FaultRecord*>(record_.data()))) {

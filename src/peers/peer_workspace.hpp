@@ -20,8 +20,10 @@ namespace moelink {
 class PeerWorkspace {
  public:
   /// Collective over all ranks. `what` names the object in errors. Every rank passes the same `shared_bytes`. Throws
-  /// ErrorCode::unsupported if ranks of one node cannot map each other.
-  PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes);
+  /// ErrorCode::unsupported if ranks of one node cannot map each other. With Multicast::if_possible, window().multicast
+  /// is set on every rank of a node or on none, and why_no_multicast() has the reason.
+  PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes,
+                Multicast multicast = Multicast::no);
   ~PeerWorkspace();
   PeerWorkspace(const PeerWorkspace&) = delete;
   PeerWorkspace& operator=(const PeerWorkspace&) = delete;
@@ -33,6 +35,9 @@ class PeerWorkspace {
   [[nodiscard]] const Window& window() const noexcept { return memory_.window(); }
   [[nodiscard]] const FaultContext& fault_context() const noexcept { return fault_context_; }
   [[nodiscard]] MemoryKind memory_kind() const noexcept { return memory_.kind(); }
+
+  /// Why window().multicast is null though it was asked for; empty if it is not.
+  [[nodiscard]] std::string why_no_multicast() const;
 
   /// Throws the fault that a kernel met here, after telling the group; else the group's, if it has one. Never waits.
   void check();

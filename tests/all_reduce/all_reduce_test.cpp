@@ -106,6 +106,36 @@ TEST(AllReduce, RanksThatDisagreeAreToldWhichFieldAndBothValues) {
   });
 }
 
+/// Ranks of one process on the host, each of which must be refused.
+void expect_no_construction(int num_ranks, const AllReduceConfig& config, ErrorCode code, const std::string& word) {
+  const auto communicators = Communicator::in_process(num_ranks, {.deadline = std::chrono::seconds(10)});
+  on_every_rank(communicators, [&](const Communicator& communicator) {
+    try {
+      const AllReduce all_reduce(communicator, config);
+      ADD_FAILURE() << "rank " << communicator.rank() << " was constructed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(AllReduce, NvlsByNameSaysWhyItCannotBeUsedOnEveryRank) {
+  expect_no_construction(4, {.max_elements = 64, .deterministic = false, .algorithm = AllReduceAlgorithm::nvls},
+                         ErrorCode::unsupported, "nvls, which cannot be used here: rank 0 forbids it");
+}
+
+TEST(AllReduce, NvlsByNameIsRefusedWhereTheSameBitsFromRunToRunArePromised) {
+  expect_no_construction(4, {.max_elements = 64, .algorithm = AllReduceAlgorithm::nvls}, ErrorCode::invalid_argument,
+                         "deterministic = false");
+}
+
+TEST(AllReduce, WithoutTheDeterministicPromiseHostRanksStillSumExactly) {
+  std::mt19937_64 random(23);
+  AllReduceGroup group(4, Device::host(), {.max_elements = 100'000, .deterministic = false});
+  group.run_and_check(100'000, random);
+}
+
 TEST(AllReduce, RankThatNeverCallsEndsTheOthersWithATimeoutThatNamesIt) {
   const auto communicators = Communicator::in_process(3, {.deadline = std::chrono::milliseconds(300)});
   std::vector<AllReduce> objects = on_every_rank(
