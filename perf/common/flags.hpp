@@ -9,7 +9,7 @@
 #include "perf/common/model.hpp"
 #include "perf/common/timing.hpp"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name that CLI11 has
 class App;
 }
 
