@@ -201,6 +201,12 @@ TEST(IpcMemory, AnAbandonedGroupIsNotWaitedFor) {
 
 #else
 
+#include "memory_conformance.hpp"
+
+namespace moelink::test {
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MemoryConformance);
+}
+
 TEST(FakeCuda, NeedsTheToolkit) { GTEST_SKIP() << "this build has no CUDA"; }
 
 #endif
