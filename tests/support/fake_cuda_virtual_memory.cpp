@@ -6,9 +6,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace moelink::test {
 namespace {
@@ -38,7 +40,13 @@ CUresult create(CUmemGenericAllocationHandle* handle, std::size_t size_bytes, co
       (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && !device.descriptors)) {
     return CUDA_ERROR_NOT_PERMITTED;
   }
-  *handle = fake().add_handle(fake().make_object(size_bytes, properties->location.id));
+  auto object = fake().make_object(size_bytes, properties->location.id);
+  // Fresh memory of a real device holds whatever was there.
+  const std::vector<unsigned char> dirt(1 << 16, 0xa5);
+  if (::pwrite(object->file.get(), dirt.data(), dirt.size(), 0) != static_cast<ssize_t>(dirt.size())) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *handle = fake().add_handle(std::move(object));
   return CUDA_SUCCESS;
 }
 
