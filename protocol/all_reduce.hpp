@@ -20,6 +20,8 @@ inline constexpr int kMaxPushBlocks = 128;
 inline constexpr int kMaxStagedBlocks = 128;
 inline constexpr int kPushThreads = 64;
 inline constexpr int kStagedThreads = 512;
+/// Staging slots of a block in the pull algorithm: it stages one step ahead of the one it reduces.
+inline constexpr int kPullSlots = 4;
 /// Payload bytes of a push block: sixteen a thread.
 inline constexpr i64 kPushSliceBytes = kPushThreads * 16;
 
@@ -41,24 +43,31 @@ struct AllReduceKernelArgs {
   const void* input;
   void* output;
   i64 num_elements;
-  i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
-  Window window;      ///< the symmetric buffer, laid out by AllReduceLayout
-  u64* block_epochs;  ///< private: one per block and algorithm, zero at construction (AllReduceEpochs)
+  i64 chunk_vectors;   ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
+  Window window;       ///< the symmetric buffer, laid out by AllReduceLayout
+  i32 group_blocks;    ///< staged algorithms: blocks that signal together; the grid is a multiple of it
+  u64* private_words;  ///< laid out by AllReducePrivate, zero at construction
   FaultContext fault;
 };
 
-/// The private epochs.
-struct AllReduceEpochs {
-  static constexpr i64 kPush = 0;
-  static constexpr i64 kPull = kPush + kMaxPushBlocks;
-  static constexpr i64 kTwoShot = kPull + kMaxStagedBlocks;
-  static constexpr i64 kCount = kTwoShot + kMaxStagedBlocks;
+/// Private words of one AllReduce: an epoch per block and algorithm, and the counters by which blocks gather in groups.
+struct AllReducePrivate {
+  static constexpr i64 kCounterSteps = 4;  ///< counters of so many consecutive steps are apart
+  static constexpr i64 kCounters = kCounterSteps * kMaxStagedBlocks;
+
+  static constexpr i64 kPushEpochs = 0;
+  static constexpr i64 kPullEpochs = kPushEpochs + kMaxPushBlocks;
+  static constexpr i64 kTwoShotEpochs = kPullEpochs + kMaxStagedBlocks;
+  static constexpr i64 kPullCounters = kTwoShotEpochs + kMaxStagedBlocks;
+  static constexpr i64 kStagedCounters = kPullCounters + kCounters;
+  static constexpr i64 kReducedCounters = kStagedCounters + kCounters;
+  static constexpr i64 kNumWords = kReducedCounters + kCounters;
 };
 
 /// The symmetric buffer of one AllReduce. Every rank carves the same.
 struct AllReduceLayout {
   Place<u64> push_lines;       ///< [2][num_ranks][kMaxPushBlocks][kPushThreads][kLinesPerVector]
-  Place<u8> pull_staging;      ///< [2][kMaxStagedBlocks][slot_bytes]
+  Place<u8> pull_staging;      ///< [kPullSlots][kMaxStagedBlocks][slot_bytes]
   Place<u64> pull_flags;       ///< [kMaxStagedBlocks][num_ranks]
   Place<u8> two_shot_staging;  ///< [kMaxStagedBlocks][slot_bytes]
   Place<u8> two_shot_results;  ///< [kMaxStagedBlocks][slot_bytes]
@@ -72,7 +81,7 @@ struct AllReduceLayout {
     const i64 slots_bytes = static_cast<i64>(kMaxStagedBlocks) * spec.slot_bytes;
     const i64 num_flags = static_cast<i64>(kMaxStagedBlocks) * spec.num_ranks;
     layout.push_lines = carver.take<u64>(i64{2} * spec.num_ranks * kMaxPushBlocks * kPushThreads * kLinesPerVector);
-    layout.pull_staging = carver.take<u8>(2 * slots_bytes);
+    layout.pull_staging = carver.take<u8>(kPullSlots * slots_bytes);
     layout.pull_flags = carver.take<u64>(num_flags);
     layout.two_shot_staging = carver.take<u8>(slots_bytes);
     layout.two_shot_results = carver.take<u8>(slots_bytes);

@@ -37,7 +37,9 @@ MOELINK_DEVICE i64 shard_begin(const Chunk& chunk, int rank, int num_ranks) {
 template <class S>
 inline constexpr int kRankBatch = 1;
 template <AllReduceSpec S>
-inline constexpr int kRankBatch<Static<S>> = S.num_ranks <= 2 ? 4 : S.num_ranks <= 4 ? 2 : 1;
+inline constexpr int kRankBatch<Static<S>> = S.num_ranks <= 2   ? 4
+                                             : S.num_ranks <= 4 ? 2
+                                                                : 1;
 
 template <int N>
 struct BatchSize {

@@ -35,7 +35,7 @@ struct AllReducePush {
 
   template <Element E, class Exec, class S>
   MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
-    BlockEpoch epochs(ex, args, AllReduceEpochs::kPush);
+    BlockEpoch epochs(ex, args, AllReducePrivate::kPushEpochs);
     const u64 epoch = epochs.advance();
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
@@ -71,26 +71,34 @@ struct AllReducePush {
     return static_cast<i64>(ex.block()) * kPushThreads + i;
   }
 
+  /// The two pairs of lines of thread i, one for each half of its 16 bytes. A warp's first halves lie side by side, and
+  /// so do its second halves: every access of a warp is one run of 512 bytes.
+  struct Lines {
+    WordPair* low;
+    WordPair* high;
+  };
   template <class Exec, class S>
-  MOELINK_DEVICE static WordPair* lines_of(const Exec& ex, S spec, const Args& args, int holder, int source, u64 epoch,
-                                           int i) {
+  MOELINK_DEVICE static Lines lines_of(const Exec& ex, S spec, const Args& args, int holder, int source, u64 epoch,
+                                       int i) {
     const i64 slot = static_cast<i64>(epoch & 1U) * spec().num_ranks + source;
-    const i64 index = (slot * kMaxPushBlocks + ex.block()) * kPushThreads + i;
+    const i64 block_slot = slot * kMaxPushBlocks + ex.block();
     const i64 offset_bytes = AllReduceLayout::of(spec()).push_lines.offset_bytes;
-    return args.window.template at<WordPair>(holder, offset_bytes, spec().num_ranks) + index * (kLinesPerVector / 2);
+    WordPair* first = args.window.template at<WordPair>(holder, offset_bytes, spec().num_ranks) +
+                      block_slot * kPushThreads * (kLinesPerVector / 2);
+    return {first + i, first + kPushThreads + i};
   }
 
   MOELINK_DEVICE static u64 line(u32 data, u32 tag) { return static_cast<u64>(tag) << 32U | data; }
 
-  MOELINK_DEVICE static void store_lines(WordPair* lines, const Vec16& value, u32 tag) {
-    st_relaxed_sys_pair(lines, {line(value.x, tag), line(value.y, tag)});
-    st_relaxed_sys_pair(lines + 1, {line(value.z, tag), line(value.w, tag)});
+  MOELINK_DEVICE static void store_lines(const Lines& lines, const Vec16& value, u32 tag) {
+    st_relaxed_sys_pair(lines.low, {line(value.x, tag), line(value.y, tag)});
+    st_relaxed_sys_pair(lines.high, {line(value.z, tag), line(value.w, tag)});
   }
 
   /// Loads the four lines; true if all carry the tag.
-  MOELINK_DEVICE static bool try_load_lines(const WordPair* lines, u32 tag, Vec16& value) {
-    const WordPair low = ld_relaxed_sys_pair(lines);
-    const WordPair high = ld_relaxed_sys_pair(lines + 1);
+  MOELINK_DEVICE static bool try_load_lines(const Lines& lines, u32 tag, Vec16& value) {
+    const WordPair low = ld_relaxed_sys_pair(lines.low);
+    const WordPair high = ld_relaxed_sys_pair(lines.high);
     value = {static_cast<u32>(low.first), static_cast<u32>(low.second), static_cast<u32>(high.first),
              static_cast<u32>(high.second)};
     const u64 expected = line(0, tag);

@@ -30,7 +30,7 @@ class AllReduce::Impl {
   AllReduceKernels kernels_;
   AllReduceFacts facts_;
   std::unique_ptr<PeerWorkspace> workspace_;
-  Buffer epochs_;
+  Buffer private_words_;
   ResidencyClaim residency_;
 };
 
