@@ -40,6 +40,7 @@ std::vector<Communicator> Communicator::in_process(int size, const InProcessOpti
                                         Environment::get().node, deadline);
   });
   std::vector<Communicator> communicators;
+  communicators.reserve(states.size());
   for (auto& state : states) {
     communicators.push_back(Communicator(std::move(state)));
   }

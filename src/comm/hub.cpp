@@ -177,7 +177,7 @@ void Hub::contribute(int rank, const Frame& frame) {
   const std::string what = in.string();
   const auto bytes = in.block();
   if (auto fault = round_.enter(rank, what, Bytes(bytes.begin(), bytes.end()), patience)) {
-    raise(std::move(*fault));
+    raise(*fault);
   } else if (round_.complete()) {
     send_result();
   }
@@ -208,7 +208,7 @@ void Hub::farewell(int rank) {
   if (joining()) {
     raise({ErrorCode::peer, rank, text("rank ", rank, " left before the others had joined")});
   } else if (auto fault = round_.set_away(rank, "it has left (its communicator was destroyed)"); fault) {
-    raise(std::move(*fault));
+    raise(*fault);
   }
 }
 
@@ -240,7 +240,7 @@ void Hub::broadcast(const Frame& frame) {
   }
 }
 
-void Hub::raise(GroupFault fault) {
+void Hub::raise(const GroupFault& fault) {
   if (!std::exchange(faulted_, true)) {
     admission_.close();
     broadcast({FrameType::fault, 0, encode(fault)});

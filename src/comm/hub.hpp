@@ -54,7 +54,7 @@ class Hub {
   void check_deadlines();
   void send_result();
   void broadcast(const Frame& frame);
-  void raise(GroupFault fault);
+  void raise(const GroupFault& fault);
   [[nodiscard]] int count(Seat::State state) const;
   [[nodiscard]] std::vector<int> missing() const;
   [[nodiscard]] bool joining() const noexcept { return !started_ && !faulted_; }

@@ -62,7 +62,7 @@ Card decode(std::span<const std::byte> bytes) {
 std::vector<SocketAddress> addresses_for_others() {
   auto own = interface_addresses();
   std::erase_if(own, [](const SocketAddress& address) { return address.is_link_local(); });
-  std::ranges::stable_partition(own, [](const SocketAddress& address) { return !address.is_loopback(); });
+  std::stable_partition(own.begin(), own.end(), [](const SocketAddress& address) { return !address.is_loopback(); });
   return own;
 }
 
