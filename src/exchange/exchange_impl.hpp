@@ -4,7 +4,7 @@
 #include "exchange/call_check.hpp"
 #include "exchange/local_kernels.hpp"
 #include "exchange/memory.hpp"
-#include "exchange/pointer_check.hpp"
+#include "runtime/pointer_check.hpp"
 #include "exchange/status_board.hpp"
 #include "exchange/workspace.hpp"
 #include "runtime/pinned_buffer.hpp"

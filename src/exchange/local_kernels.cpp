@@ -146,7 +146,7 @@ void LocalKernels::combine(const CombineCall& call, LocalCombineArgs args, Strea
 
 std::string LocalKernels::describe_plan(i64 num_tokens, std::size_t payload) const {
   LocalDevice device = limits_;
-  if (device.is_host) device.num_sms = DeviceProperties::of(Device::host()).num_sms;
+  if (device.is_host) device.num_sms = min_of(default_host_threads(), kMaxHostBlocks);
   const LocalDispatchPlan dispatch_plan = plan_dispatch(plain_[payload].spec, num_tokens, false, device);
   const LocalDispatchSpec dispatch_spec = with_threads(plain_[payload].spec, dispatch_plan.variant, device);
   const LocalCombineSpec& combine_spec = combine_.front().spec();

@@ -31,6 +31,15 @@ namespace {
 
 CUdeviceptr address_of(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
+int attribute_of(int ordinal, CUdevice_attribute which) {
+  const CudaDriver& driver = CudaDriver::get();
+  CUdevice device = 0;
+  check_cuda(driver.device_get(&device, ordinal), "cuDeviceGet");
+  int value = 0;
+  check_cuda(driver.device_get_attribute(&value, which, device), "cuDeviceGetAttribute");
+  return value;
+}
+
 /// For what must not throw: does `release` with the device current, or nothing if the driver is already gone.
 template <class Release>
 void release_on(int ordinal, Release&& release) noexcept {
@@ -68,6 +77,46 @@ void* allocate(int ordinal, std::size_t size_bytes) {
 
 void release(int ordinal, void* memory) noexcept {
   release_on(ordinal, [memory](const CudaDriver& driver) { driver.mem_free(address_of(memory)); });
+}
+
+void* allocate_pinned(int ordinal, std::size_t size_bytes) {
+  const CudaContextScope scope(ordinal);
+  void* memory = nullptr;
+  // Portable: every context of the process may use it. Unified addressing maps it at its own address.
+  check_cuda(
+      CudaDriver::get().mem_host_alloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+      "cuMemHostAlloc");
+  return memory;
+}
+
+void release_pinned(int ordinal, void* memory) noexcept {
+  release_on(ordinal, [memory](const CudaDriver& driver) { driver.mem_free_host(memory); });
+}
+
+std::string unreachable_because(int ordinal, const void* pointer) {
+  const CudaContextScope scope(ordinal);
+  const CudaDriver& driver = CudaDriver::get();
+  unsigned memory_type = 0;
+  const CUresult result =
+      driver.pointer_get_attribute(&memory_type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address_of(pointer));
+  if (result == CUDA_ERROR_INVALID_VALUE) {
+    // Memory that CUDA has not heard of. Devices with pageable access read it all the same.
+    return attribute_of(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0
+               ? ""
+               : "host memory that the device cannot reach";
+  }
+  check_cuda(result, "cuPointerGetAttribute");
+  if (memory_type == CU_MEMORYTYPE_HOST) return "";  // pinned: slow, but legal
+  int owner = 0;
+  check_cuda(driver.pointer_get_attribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address_of(pointer)),
+             "cuPointerGetAttribute");
+  return owner == ordinal ? "" : "memory of " + Device::cuda(owner).name();
+}
+
+int num_sms(int ordinal) { return attribute_of(ordinal, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT); }
+
+int max_scratch_bytes(int ordinal) {
+  return attribute_of(ordinal, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 }
 
 void* create_stream(int ordinal) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "moelink/stream.hpp"
 
@@ -15,6 +16,17 @@ namespace moelink::cuda {
 
 [[nodiscard]] void* allocate(int ordinal, std::size_t size_bytes);
 void release(int ordinal, void* memory) noexcept;
+
+/// Host memory that the device reads and writes at the same address.
+[[nodiscard]] void* allocate_pinned(int ordinal, std::size_t size_bytes);
+void release_pinned(int ordinal, void* memory) noexcept;
+
+/// What keeps a device from using memory at `pointer`, in words ("host memory that ..."); empty if nothing does.
+[[nodiscard]] std::string unreachable_because(int ordinal, const void* pointer);
+
+[[nodiscard]] int num_sms(int ordinal);
+/// Most shared memory one block may ask for.
+[[nodiscard]] int max_scratch_bytes(int ordinal);
 
 [[nodiscard]] void* create_stream(int ordinal);
 void destroy_stream(int ordinal, void* stream) noexcept;

@@ -20,6 +20,12 @@ int device_count() noexcept { return 0; }
 void* allocate(int, std::size_t) { refuse(); }
 void release(int, void*) noexcept {}
 
+void* allocate_pinned(int, std::size_t) { refuse(); }
+void release_pinned(int, void*) noexcept {}
+std::string unreachable_because(int, const void*) { refuse(); }
+int num_sms(int) { refuse(); }
+int max_scratch_bytes(int) { refuse(); }
+
 void* create_stream(int) { refuse(); }
 void destroy_stream(int, void*) noexcept {}
 void synchronize_stream(StreamView) { refuse(); }

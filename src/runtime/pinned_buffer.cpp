@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "base/cuda_driver.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
+#include "runtime/cuda_backend.hpp"
 
 namespace moelink {
 namespace {
@@ -19,41 +19,11 @@ void* allocate_on_host(std::size_t size_bytes) {
   return memory;
 }
 
-#if MOELINK_HAVE_CUDA
-
-void* allocate_pinned(int ordinal, std::size_t size_bytes) {
-  const CudaContextScope scope(ordinal);
-  void* memory = nullptr;
-  // Portable, so that every context of the process may use it; mapped at its own address (unified addressing).
-  check_cuda(
-      CudaDriver::get().mem_host_alloc(&memory, size_bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-      "cuMemHostAlloc");
-  return memory;
-}
-
-void free_pinned(int ordinal, void* memory) noexcept {
-  try {
-    const CudaContextScope scope(ordinal);
-    CudaDriver::get().mem_free_host(memory);
-  } catch (...) {
-    // The driver is gone, and the memory with it: there is nobody to tell.
-  }
-}
-
-#else
-
-void* allocate_pinned(int ordinal, std::size_t) {
-  throw Error(ErrorCode::unsupported, text("cuda:", ordinal, ": this build has no CUDA backend; use Device::host()"));
-}
-void free_pinned(int, void*) noexcept {}
-
-#endif
-
 }  // namespace
 
 PinnedBuffer::PinnedBuffer(Device device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {
   if (size_bytes == 0) return;
-  data_ = device.is_host() ? allocate_on_host(size_bytes) : allocate_pinned(device.ordinal(), size_bytes);
+  data_ = device.is_host() ? allocate_on_host(size_bytes) : cuda::allocate_pinned(device.ordinal(), size_bytes);
   std::memset(data_, 0, size_bytes);
 }
 
@@ -62,7 +32,7 @@ PinnedBuffer::~PinnedBuffer() {
   if (device_.is_host()) {
     std::free(data_);
   } else {
-    free_pinned(device_.ordinal(), data_);
+    cuda::release_pinned(device_.ordinal(), data_);
   }
 }
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 #include <utility>
 
-#include "base/environment.hpp"
 #include "moelink/error.hpp"
 #include "runtime/cuda_backend.hpp"
+#include "runtime/device_properties.hpp"
 #include "runtime/host_queue.hpp"
 
 namespace moelink {
@@ -21,13 +20,7 @@ int host_threads(int requested) {
                                                  std::to_string(kMaxHostThreads) +
                                                  " are possible, 0 means one per core");
   }
-  if (requested == 0) {
-    requested = Environment::get().host_threads;
-  }
-  if (requested == 0) {
-    requested = static_cast<int>(std::thread::hardware_concurrency());
-  }
-  return std::max(requested, 1);
+  return requested != 0 ? requested : default_host_threads();
 }
 
 }  // namespace
