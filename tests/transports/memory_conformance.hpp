@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct MemoryCase {
   std::function<void(int rank, void* address, std::uint32_t value)> write;
   std::function<std::uint32_t(int rank, const void* address)> read;
 };
+
+inline void PrintTo(const MemoryCase& memory, std::ostream* out) { *out << memory.name; }
 
 class MemoryConformance : public ::testing::TestWithParam<MemoryCase> {
  protected:
