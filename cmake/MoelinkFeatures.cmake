@@ -53,7 +53,7 @@ moelink_feature("CUDA toolkit" "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" "
 moelink_feature("NVRTC" ${MOELINK_HAVE_NVRTC} "${CUDAToolkit_LIBRARY_DIR}" "no kernel can be compiled for a GPU")
 
 moelink_find_headers(NCCL nccl.h)
-moelink_feature("NCCL headers" ${MOELINK_HAVE_NCCL} "${MOELINK_NCCL_INCLUDE_DIR}" "no comparison with NCCL")
+moelink_feature("NCCL headers" ${MOELINK_HAVE_NCCL} "${MOELINK_NCCL_INCLUDE_DIR}" "no all-reduce between nodes")
 moelink_find_headers(VERBS infiniband/verbs.h)
 moelink_feature("libibverbs" ${MOELINK_HAVE_VERBS} "${MOELINK_VERBS_INCLUDE_DIR}" "no RDMA between nodes")
 moelink_find_headers(UCX ucp/api/ucp.h)

@@ -41,6 +41,7 @@ void introduce(Table& table, const AllReduceFlags& flags, const Communicator& co
       "time: median over {} samples of the slowest rank, per call of a sample of many, {}", flags.measure.samples,
       communicator.device().is_cuda() && flags.measure.graph_replays > 0 ? "graph replay" : "launches"));
   table.comment("algbw: message / time; busbw: algbw * 2 (n - 1) / n, what every link carries at least");
+  table.comment("#wrong: bit for bit; of nvls and nccl, which sum in an order of their own, within its rounding");
 }
 
 std::vector<Column> columns() {

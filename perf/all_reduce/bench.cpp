@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "moelink/error.hpp"
@@ -33,21 +34,26 @@ RandomMatrix inputs_of(int rank, DataType type, std::int64_t num_elements, std::
           .seed = derived_seed(seed, round * 4096 + static_cast<std::uint64_t>(rank))};
 }
 
-/// Compares elements [row * kRowElements, ...) with the sum of every rank's random row: fp32, ranks ascending.
+/// Compares elements [row * kRowElements, ...) with the sum of every rank's random row: fp32, ranks ascending. Without
+/// `slack` bit for bit; else the error may be that fraction of the sum of magnitudes.
 template <class Element>
 std::int64_t count_wrong_in_row(Element, std::span<const typename Element::Bits> got,
-                                const std::vector<RandomMatrix>& inputs, std::int64_t row, std::string& first) {
+                                const std::vector<RandomMatrix>& inputs, std::int64_t row, float slack,
+                                std::string& first) {
   std::vector<float> sums(kRowElements);
+  std::vector<float> magnitudes(kRowElements);
   std::vector<typename Element::Bits> input(kRowElements);
   for (std::size_t r = 0; r < inputs.size(); ++r) {
     inputs[r].make_row(row, reinterpret_cast<std::byte*>(input.data()));
     for (std::size_t i = 0; i < got.size(); ++i) {
       sums[i] = r == 0 ? Element::load(input[i]) : sums[i] + Element::load(input[i]);
+      magnitudes[i] += std::abs(Element::load(input[i]));
     }
   }
   std::int64_t wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (got[i] == Element::store(sums[i])) continue;
+    if (std::abs(Element::load(got[i]) - sums[i]) <= slack * magnitudes[i]) continue;
     if (wrong++ == 0) {
       first = fmt::format("element {} is {}, expected {}", row * kRowElements + static_cast<std::int64_t>(i),
                           Element::load(got[i]), Element::load(Element::store(sums[i])));
@@ -59,6 +65,13 @@ std::int64_t count_wrong_in_row(Element, std::span<const typename Element::Bits>
 /// Whether this library sums, in fp32 and in rank order; else the switch or NCCL does, in an order of its own.
 bool is_ours(AllReduceAlgorithm algorithm) {
   return algorithm != AllReduceAlgorithm::nvls && algorithm != AllReduceAlgorithm::nccl;
+}
+
+/// How far a sum in another order, every addition rounded to the type, may be off: relative to the magnitudes.
+float slack_of(AllReduceAlgorithm algorithm, DataType type, int num_ranks) {
+  if (is_ours(algorithm)) return 0;
+  const float half_unit = type == DataType::bfloat16 ? 0x1p-8F : type == DataType::float16 ? 0x1p-11F : 0x1p-24F;
+  return half_unit * static_cast<float>(num_ranks);
 }
 
 /// Ranks of one process share its cores, so each gets one thread unless told otherwise.
@@ -101,7 +114,7 @@ AllReduceResult AllReduceBench::run(AllReduceAlgorithm algorithm, std::int64_t n
   result.plan = all_reduce->describe_plan(num_elements);
   for (int round = 0; round < flags_.measure.check; ++round) {
     const std::int64_t wrong =
-        check_once(*all_reduce, num_elements, static_cast<std::uint64_t>(round), result.first_wrong);
+        check_once(*all_reduce, algorithm, num_elements, static_cast<std::uint64_t>(round), result.first_wrong);
     result.wrong = result.wrong.value_or(0) + sum_over_ranks(communicator_, wrong);
   }
   result.us = percentiles(slowest_of_ranks(communicator_, time(*all_reduce, num_elements)));
@@ -118,8 +131,8 @@ void AllReduceBench::fill_inputs(std::int64_t num_elements, std::uint64_t round)
   communicator_.barrier();  // nobody allocates or copies while another rank's kernel waits
 }
 
-std::int64_t AllReduceBench::check_once(AllReduce& all_reduce, std::int64_t num_elements, std::uint64_t round,
-                                        std::string& first) {
+std::int64_t AllReduceBench::check_once(AllReduce& all_reduce, AllReduceAlgorithm algorithm, std::int64_t num_elements,
+                                        std::uint64_t round, std::string& first) {
   const DataType type = flags_.data_type();
   fill_inputs(num_elements, round);
   all_reduce({.input = input_.data(), .output = output(), .num_elements = num_elements}, stream_);
@@ -129,6 +142,7 @@ std::int64_t AllReduceBench::check_once(AllReduce& all_reduce, std::int64_t num_
   for (int r = 0; r < communicator_.size(); ++r) {
     inputs.push_back(inputs_of(r, type, num_elements, flags_.place.seed, round));
   }
+  const float slack = slack_of(algorithm, type, communicator_.size());
   Mismatches mismatches;
   HostPiece piece(output(), num_elements * static_cast<std::int64_t>(size_of(type)), stream_);
   visit_number(type, [&](auto element) {
@@ -136,8 +150,9 @@ std::int64_t AllReduceBench::check_once(AllReduce& all_reduce, std::int64_t num_
     for (std::int64_t row = 0; row < inputs.front().rows; ++row) {
       const std::size_t begin = static_cast<std::size_t>(row * kRowElements);
       std::string words;
-      const std::int64_t wrong = count_wrong_in_row(
-          element, got.subspan(begin, std::min<std::size_t>(kRowElements, got.size() - begin)), inputs, row, words);
+      const std::int64_t wrong =
+          count_wrong_in_row(element, got.subspan(begin, std::min<std::size_t>(kRowElements, got.size() - begin)),
+                             inputs, row, slack, words);
       mismatches.add(wrong, [&] { return words; });
     }
   });

@@ -29,7 +29,8 @@ class AllReduceBench {
 
  private:
   void fill_inputs(std::int64_t num_elements, std::uint64_t round);
-  std::int64_t check_once(AllReduce& all_reduce, std::int64_t num_elements, std::uint64_t round, std::string& first);
+  std::int64_t check_once(AllReduce& all_reduce, AllReduceAlgorithm algorithm, std::int64_t num_elements,
+                          std::uint64_t round, std::string& first);
   [[nodiscard]] std::vector<double> time(AllReduce& all_reduce, std::int64_t num_elements);
   [[nodiscard]] void* output() const { return flags_.in_place ? input_.data() : output_.data(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "all_reduce/check.hpp"
+#include "all_reduce/place.hpp"
 #include "base/text.hpp"
 #include "comm/agree.hpp"
 #include "comm/communicator_state.hpp"
@@ -61,6 +62,17 @@ Buffer zeroed(Device device, std::size_t size_bytes) {
 AllReduce::Impl::Impl(const Communicator& communicator, const AllReduceConfig& config)
     : communicator_(communicator), config_(config) {
   facts_.element = agreed_element(communicator, config);
+  check_place(communicator.topology(), config.algorithm);
+  if (uses_nccl(communicator.topology(), config.algorithm)) {
+    nccl_ = std::make_unique<NcclAllReduce>(communicator, config);
+  } else {
+    set_up_kernels();
+  }
+}
+
+void AllReduce::Impl::set_up_kernels() {
+  const Communicator& communicator = communicator_;
+  const AllReduceConfig& config = config_;
   facts_.num_ranks = communicator.size();
   facts_.only = config.algorithm;
   facts_.on_host = communicator.device().is_host();
@@ -90,6 +102,10 @@ AllReduce::Impl::Impl(const Communicator& communicator, const AllReduceConfig& c
 
 MemoryReport AllReduce::Impl::memory_of(const Communicator& communicator, const AllReduceConfig& config) {
   const Element element = check_config(config);
+  check_place(communicator.topology(), config.algorithm);
+  if (uses_nccl(communicator.topology(), config.algorithm)) {
+    return {.items = {{"NCCL", "what NCCL takes for itself is not known beforehand", 0, "device"}}};
+  }
   const AllReduceLayout layout = AllReduceLayout::of(staged_spec(element, communicator.size(), false));
   const std::string ranks = text(communicator.size(), " ranks");
   const std::string slots = text(kMaxStagedBlocks, " blocks * ", kSlotBytes, " B");
@@ -111,6 +127,9 @@ void AllReduce::Impl::run(const AllReduceArgs& args, StreamView stream) {
   check();
   if (args.num_elements == 0) {
     return;
+  }
+  if (nccl_ != nullptr) {
+    return nccl_->run(args, stream);
   }
   const AllReducePlan plan = plan_all_reduce(facts_, args.num_elements);
   launch(plan,
@@ -143,7 +162,17 @@ void AllReduce::Impl::launch(const AllReducePlan& plan, const AllReduceKernelArg
   throw Error(ErrorCode::unsupported, text("all-reduce by ", name_of(plan.algorithm), " is not available here"));
 }
 
+void AllReduce::Impl::check() {
+  if (nccl_ != nullptr) {
+    return nccl_->check();
+  }
+  workspace_->check();
+}
+
 std::string AllReduce::Impl::describe_plan(i64 num_elements) const {
+  if (nccl_ != nullptr) {
+    return num_elements == 0 ? "nothing" : nccl_->describe();
+  }
   return text(num_elements == 0 ? "nothing" : to_string(plan_all_reduce(facts_, num_elements)),
               " memory=", name_of(workspace_->memory_kind()));
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "all_reduce/kernels.hpp"
+#include "all_reduce/nccl_all_reduce.hpp"
 #include "all_reduce/plan.hpp"
 #include "moelink/all_reduce.hpp"
 #include "peers/peer_workspace.hpp"
@@ -19,16 +20,18 @@ class AllReduce::Impl {
   [[nodiscard]] static MemoryReport memory_of(const Communicator& communicator, const AllReduceConfig& config);
 
   void run(const AllReduceArgs& args, StreamView stream);
-  void check() { workspace_->check(); }
+  void check();
   [[nodiscard]] std::string describe_plan(i64 num_elements) const;
 
  private:
+  void set_up_kernels();
   void launch(const AllReducePlan& plan, const AllReduceKernelArgs& args, StreamView stream) const;
 
   Communicator communicator_;
   AllReduceConfig config_;
   AllReduceKernels kernels_;
   AllReduceFacts facts_;
+  std::unique_ptr<NcclAllReduce> nccl_;  // then nothing below is used
   std::unique_ptr<PeerWorkspace> workspace_;
   Buffer private_words_;
   ResidencyClaim residency_;

@@ -1,0 +1,57 @@
+#include "all_reduce/place.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink {
+namespace {
+
+[[noreturn]] void cannot(const std::string& sentence) { throw Error(ErrorCode::unsupported, sentence); }
+
+/// The first rank that runs on the host; none: end().
+auto find_host_rank(const Topology& topology) {
+  return std::ranges::find_if(topology.ranks(), [](const RankInfo& rank) { return rank.device.is_host(); });
+}
+
+void check_nccl(const Topology& topology) {
+  if (const auto host = find_host_rank(topology); host != topology.ranks().end()) {
+    cannot(text("all-reduce by NCCL: rank ", host->rank, " runs on the host; NCCL sums on GPUs only"));
+  }
+  for (const RankInfo& rank : topology.ranks()) {
+    const auto earlier = topology.ranks().begin() + rank.rank;
+    const auto other = std::find_if(topology.ranks().begin(), earlier,
+                                    [&](const RankInfo& before) { return before.uuid == rank.uuid; });
+    if (other != earlier) {
+      cannot(text("all-reduce by NCCL: ranks ", other->rank, " and ", rank.rank, " share a GPU (", rank.device_name,
+                  ", ", rank.pci_bus_id, "), which NCCL does not allow; give every rank a GPU of its own"));
+    }
+  }
+}
+
+}  // namespace
+
+bool uses_nccl(const Topology& topology, AllReduceAlgorithm algorithm) {
+  return algorithm == AllReduceAlgorithm::nccl ||
+         (algorithm == AllReduceAlgorithm::automatic && topology.num_nodes() > 1 &&
+          find_host_rank(topology) == topology.ranks().end());
+}
+
+void check_place(const Topology& topology, AllReduceAlgorithm algorithm) {
+  if (uses_nccl(topology, algorithm)) {
+    return check_nccl(topology);
+  }
+  if (topology.num_nodes() == 1) {
+    return;
+  }
+  if (const auto host = find_host_rank(topology); host != topology.ranks().end()) {
+    cannot(text("the ranks are on ", topology.num_nodes(), " nodes and rank ", host->rank,
+                " runs on the host; all-reduce between nodes needs GPUs and NCCL"));
+  }
+  cannot(text("AllReduceConfig::algorithm is ", name_of(algorithm),
+              ", which sums inside one node, but the ranks are on ", topology.num_nodes(),
+              "; leave the choice to `automatic`, which takes NCCL"));
+}
+
+}  // namespace moelink
