@@ -6,7 +6,7 @@
 set -euo pipefail
 
 rules=(cuda_arch stand_alone_fences upward_includes private_includes_in_perf asserts_and_traps errors_documented
-  unfinished_work)
+  broken_links unfinished_work)
 
 # sources <root> <folder...>: source files below those folders that exist.
 sources() {
@@ -84,6 +84,19 @@ plant_errors_documented() {
   plant "$1/docs/errors.md" '## capacity'
 }
 
+# Links between the documents lead somewhere.
+find_broken_links() {
+  local file link
+  find "$1" -maxdepth 1 -name '*.md' -print >"$scratch/documents"
+  find "$1/docs" -name '*.md' -print >>"$scratch/documents"
+  while IFS= read -r file; do
+    { grep -oE '\]\([^)# ]+[)#]' "$file" || true; } | sed 's/^](//; s/.$//' | while IFS= read -r link; do
+      [[ $link == *://* || -e $(dirname "$file")/$link ]] || echo "$file: no such file: $link"
+    done
+  done <"$scratch/documents"
+}
+plant_broken_links() { plant "$1/docs/bad.md" 'see [there](nowhere.md)'; }
+
 # Nothing is promised for later.
 find_unfinished_work() {
   sources "$1" include protocol src transports kernels perf tests |
@@ -106,9 +119,7 @@ check() {  # <rule> <root>
 }
 
 plant_and_check() {  # <rule>
-  local planted found
-  tree=$(mktemp -d)
-  trap 'rm -rf "$tree"' EXIT
+  local tree=$scratch/tree planted found
   mkdir -p "$tree"/{include/moelink,docs}
   "plant_$1" "$tree"
   found=$(check "$1" "$tree" || true)
@@ -122,6 +133,9 @@ plant_and_check() {  # <rule>
     echo "rule $1 cannot fail" && return 1
   fi
 }
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 
 known() {
   local rule
