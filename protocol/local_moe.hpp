@@ -50,8 +50,9 @@ struct LocalDispatchArgs {
   const float* weights;          ///< [num_tokens, top_k] dense, or null (1)
   const i32* device_num_tokens;  ///< device-side count or null
   i32 num_tokens;                ///< the count, or its upper bound
-  i32 parts;                     ///< decode and move: blocks that share one row (local_plan.hpp)
+  i32 parts;                     ///< decode and move: blocks that share one row; move: 0: through the ring
   i32 ring_bytes;                ///< prefill and move on a GPU: block scratch that rows pass through (local_plan.hpp)
+  i32 every_block_counts;        ///< prefill: every block reads all ids, instead of a grid barrier (local_plan.hpp)
   // Where rows go. Rows are numbered by 32 bits: rows in all and num_tokens * top_k are less than 2^31.
   RowLayout layout;
   i32 alignment;  ///< packed: power of two

@@ -18,35 +18,46 @@ struct LocalDevice {
 
 /// Measured choices.
 struct LocalTuning {
-  i32 decode_threads;  ///< block sizes
+  // Block sizes.
+  i32 decode_threads;
   i32 prefill_threads;
   i32 combine_threads;
-  i32 combine_blocks_per_sm;   ///< registers are bounded so that so many fit
-  i32 decode_max_entries;      ///< decode up to so many tokens * top_k ...
-  i32 decode_max_experts;      ///< ... and experts: every block sums all counts
-  i32 dispatch_blocks_per_sm;  ///< rows are shared by blocks while fewer than this * SMs would be busy
+  i32 combine_blocks_per_sm;  ///< registers are bounded so that so many fit
+  // Decode up to so many tokens * top_k and experts: every block reads all ids and sums all counts.
+  i32 decode_max_entries;
+  i32 decode_max_experts;
+  // Prefill without grid barriers up to so many tokens * top_k and experts: every block counts all ids.
+  i32 every_block_counts_max_entries;
+  i32 every_block_counts_max_experts;
+  // Rows are shared by blocks while fewer than this times the SMs would be busy.
+  i32 dispatch_blocks_per_sm;
   i32 combine_share_blocks_per_sm;
-  i32 max_parts;
-  i32 ring_bytes;  ///< prefill, move: scratch for rows under way
+  i32 max_parts;   ///< a power of two
+  i32 ring_bytes;  ///< prefill, move: block scratch for rows under way
 };
 
-inline constexpr LocalTuning kGpuTuning{.decode_threads = 128,
+inline constexpr LocalTuning kGpuTuning{.decode_threads = 256,
                                         .prefill_threads = 512,
                                         .combine_threads = 128,
                                         .combine_blocks_per_sm = 6,
-                                        .decode_max_entries = 2048,
+                                        .decode_max_entries = 1024,
                                         .decode_max_experts = 1024,
+                                        .every_block_counts_max_entries = 16384,
+                                        .every_block_counts_max_experts = 1024,
                                         .dispatch_blocks_per_sm = 2,
                                         .combine_share_blocks_per_sm = 4,
                                         .max_parts = 8,
                                         .ring_bytes = 200 << 10};
 
+// The host has no use for counting twice: a barrier of a few threads is cheap, and caches hold the ids.
 inline constexpr LocalTuning kHostTuning{.decode_threads = 1,
                                          .prefill_threads = 1,
                                          .combine_threads = 1,
                                          .combine_blocks_per_sm = 1,
                                          .decode_max_entries = 512,
                                          .decode_max_experts = kMaxExperts,
+                                         .every_block_counts_max_entries = 0,
+                                         .every_block_counts_max_experts = 0,
                                          .dispatch_blocks_per_sm = 1,
                                          .combine_share_blocks_per_sm = 1,
                                          .max_parts = 8,
@@ -63,11 +74,19 @@ constexpr const char* name_of(DispatchVariant variant) {
 struct LocalDispatchPlan {
   DispatchVariant variant = DispatchVariant::decode;
   i32 grid = 1;
-  i32 parts = 1;          ///< LocalDispatchArgs::parts
-  i32 ring_bytes = 0;     ///< LocalDispatchArgs::ring_bytes
-  i32 scratch_bytes = 0;  ///< of one block
+  i32 parts = 0;               ///< LocalDispatchArgs::parts
+  i32 ring_bytes = 0;          ///< LocalDispatchArgs::ring_bytes
+  i32 every_block_counts = 0;  ///< LocalDispatchArgs::every_block_counts
+  i32 scratch_bytes = 0;       ///< of one block
   friend constexpr bool operator==(const LocalDispatchPlan&, const LocalDispatchPlan&) = default;
 };
+
+/// What a plan says to the kernel.
+constexpr void apply(const LocalDispatchPlan& plan, LocalDispatchArgs& args) {
+  args.parts = plan.parts;
+  args.ring_bytes = plan.ring_bytes;
+  args.every_block_counts = plan.every_block_counts;
+}
 
 struct LocalCombinePlan {
   i32 grid = 1;
@@ -75,17 +94,27 @@ struct LocalCombinePlan {
   friend constexpr bool operator==(const LocalCombinePlan&, const LocalCombinePlan&) = default;
 };
 
+inline constexpr i64 kMostBlocks = 0x7fffffff;
+
 /// SMs (threads) that a call may occupy; max_sms 0: all.
 constexpr i32 sms_for(const LocalDevice& device, i32 max_sms) {
   return max_sms > 0 ? min_of(max_sms, device.num_sms) : device.num_sms;
 }
 
-/// Blocks that share one row of `units` 16-byte units: enough to give `wanted_blocks` something to do, while each of
-/// their threads still has a unit.
+/// Blocks that share one row of `units` 16-byte units: a power of two, enough to give `wanted_blocks` something to do
+/// while each thread of theirs still has a unit.
 constexpr i32 parts_of_row(i64 num_tokens, i64 units, i32 threads, i32 wanted_blocks, i32 max_parts) {
-  const i64 useful = max_of(min_of(ceil_div(units, static_cast<i64>(threads)), static_cast<i64>(max_parts)), 1L);
-  const i64 wanted = ceil_div(static_cast<i64>(wanted_blocks), max_of(num_tokens, 1L));
-  return static_cast<i32>(min_of(useful, wanted));
+  i32 parts = 1;
+  while (parts < max_parts && parts * max_of(num_tokens, 1L) * 2 <= wanted_blocks && parts * threads < units)
+    parts *= 2;
+  return parts;
+}
+
+/// The grid for `items` independent pieces of work: on a GPU blocks beyond the resident ones cost nothing, unless the
+/// call must leave SMs alone; on the host a block is a thread.
+constexpr i32 grid_for(i64 items, const LocalDevice& device, i32 max_sms) {
+  const i64 limit = device.is_host || max_sms > 0 ? sms_for(device, max_sms) : kMostBlocks;
+  return static_cast<i32>(max_of(min_of(items, limit), 1L));
 }
 
 /// The most tokens that dispatch still takes as decode; -1: never, not even none.
@@ -112,23 +141,33 @@ constexpr LocalDispatchPlan plan_dispatch(const LocalDispatchSpec& spec, i64 num
                                           const LocalDevice& device, i32 max_sms = 0) {
   const LocalTuning& tuning = tuning_for(device);
   const i32 num_sms = sms_for(device, max_sms);
+  const bool few_tokens = num_tokens <= max_decode_tokens(spec, device);
   LocalDispatchPlan plan;
-  if (!reuse_routing && num_tokens <= max_decode_tokens(spec, device)) {
+  if (few_tokens) {
     const i32 wanted = num_sms * tuning.dispatch_blocks_per_sm;
-    plan.variant = DispatchVariant::decode;
     plan.parts = parts_of_row(num_tokens, spec.row_bytes / 16, tuning.decode_threads, wanted, tuning.max_parts);
-    // On a GPU blocks beyond the resident ones cost nothing. On the host a block is a thread.
-    const i64 items = max_of(num_tokens * plan.parts, 1L);
-    plan.grid = static_cast<i32>(device.is_host || max_sms > 0 ? min_of(items, static_cast<i64>(num_sms)) : items);
+  }
+  if (few_tokens && !reuse_routing) {
+    plan.variant = DispatchVariant::decode;
+    // Blocks to spare publish what is known about experts, a warp for 32.
+    const i64 spare = device.is_host ? 0 : ceil_div(ceil_div(spec.num_experts, 32), tuning.decode_threads / 32);
+    plan.grid = grid_for(num_tokens * plan.parts + spare, device, max_sms);
     plan.scratch_bytes = DecodeScratch(spec.num_experts, static_cast<i32>(num_tokens) * spec.top_k).total;
     return plan;
   }
   plan.variant = reuse_routing ? DispatchVariant::move : DispatchVariant::prefill;
-  plan.grid = static_cast<i32>(min_of(max_of(num_tokens, 1L), static_cast<i64>(num_sms)));
+  plan.every_block_counts = !reuse_routing && num_tokens * spec.top_k <= tuning.every_block_counts_max_entries &&
+                            spec.num_experts <= tuning.every_block_counts_max_experts;
   const i32 experts = reuse_routing ? 0 : spec.num_experts;
-  const i32 fixed_bytes = PrefillScratch(experts, 0).total;
-  plan.ring_bytes = device.is_host ? 0 : min_of(tuning.ring_bytes, device.max_scratch_bytes - fixed_bytes) / 128 * 128;
-  plan.scratch_bytes = PrefillScratch(experts, plan.ring_bytes).total;
+  const PrefillScratch fixed(experts, plan.every_block_counts != 0, 0);
+  if (plan.parts > 0) {
+    plan.grid = grid_for(num_tokens * plan.parts, device, max_sms);
+  } else {
+    plan.grid = static_cast<i32>(max_of(min_of(num_tokens, static_cast<i64>(num_sms)), 1L));
+    plan.ring_bytes =
+        device.is_host ? 0 : min_of(tuning.ring_bytes, device.max_scratch_bytes - fixed.total) / 128 * 128;
+  }
+  plan.scratch_bytes = PrefillScratch(experts, plan.every_block_counts != 0, plan.ring_bytes).total;
   return plan;
 }
 
@@ -141,8 +180,7 @@ constexpr LocalCombinePlan plan_combine(const LocalCombineSpec& spec, i64 num_to
   const i32 wanted = num_sms * tuning.combine_share_blocks_per_sm;
   LocalCombinePlan plan;
   plan.parts = parts_of_row(num_tokens, units, tuning.combine_threads, wanted, tuning.max_parts);
-  const i64 items = max_of(num_tokens * plan.parts, 1L);
-  plan.grid = static_cast<i32>(device.is_host || max_sms > 0 ? min_of(items, static_cast<i64>(num_sms)) : items);
+  plan.grid = grid_for(num_tokens * plan.parts, device, max_sms);
   return plan;
 }
 

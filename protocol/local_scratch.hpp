@@ -23,44 +23,54 @@ struct DecodeScratch {
 };
 
 /// How rows pass through the ring of a block (primitives/row_ring.cuh): in chunks; a row's first is followed by the
-/// token's scale bytes if these are a multiple of 16.
+/// token's scale bytes if bulk copies can carry them.
 struct RingShape {
   i32 chunks_per_row;
   i32 chunk_bytes;  ///< of every chunk but a row's last
   i32 stage_bytes;
   i32 stages;
 
-  static constexpr i32 kChunkBytes = 16 << 10;  ///< largest chunk: small enough for a dozen stages
-  static constexpr i32 kMaxStages = 32;
+  static constexpr i32 kLargestChunkBytes = 16 << 10;
+  static constexpr i32 kLargestBulkScaleBytes = 2 << 10;
+  static constexpr i32 kLeastStages = 8;  ///< RowRing needs more than it has chunks draining
+  static constexpr i32 kMostStages = 64;
+  static constexpr i32 kLeastRingBytes = 32 << 10;
 
   MOELINK_DEVICE static constexpr i32 bulk_scale_bytes(i32 scale_bytes) {
-    return scale_bytes % 16 == 0 ? scale_bytes : 0;
+    return scale_bytes % 16 == 0 && scale_bytes <= kLargestBulkScaleBytes ? scale_bytes : 0;
   }
 
-  /// `min_chunks`: at least so many chunks a row. `ring_bytes`: for all stages.
-  MOELINK_DEVICE constexpr RingShape(i64 row_bytes, i32 scale_bytes, i32 min_chunks, i32 ring_bytes)
-      : chunks_per_row(max_of(static_cast<i32>(ceil_div(row_bytes, static_cast<i64>(kChunkBytes))), min_chunks)),
-        chunk_bytes(static_cast<i32>(round_up(ceil_div(row_bytes, static_cast<i64>(chunks_per_row)), 16L))),
-        stage_bytes(round_up(chunk_bytes + bulk_scale_bytes(scale_bytes), 128)),
-        stages(min_of(ring_bytes / stage_bytes, kMaxStages)) {}
+  /// `ring_bytes`: for all stages, at least kLeastRingBytes.
+  MOELINK_DEVICE constexpr RingShape(i64 row_bytes, i32 scale_bytes, i32 ring_bytes) {
+    const i32 scales = bulk_scale_bytes(scale_bytes);
+    const i64 most_bytes = min_of(ring_bytes / kLeastStages / 128 * 128 - round_up(scales, 128), kLargestChunkBytes);
+    chunks_per_row = static_cast<i32>(ceil_div(row_bytes, max_of(most_bytes, 128L)));
+    chunk_bytes = static_cast<i32>(round_up(ceil_div(row_bytes, static_cast<i64>(chunks_per_row)), 16L));
+    stage_bytes = round_up(chunk_bytes + scales, 128);
+    stages = min_of(ring_bytes / stage_bytes, kMostStages);
+  }
 };
 
 struct PrefillScratch {
+  static constexpr i32 kBatch = 128;  ///< entries whose rows are found while those of as many others are copied
+
   i32 experts;    ///< u32[num_experts]: this block's entries of each expert, then the next row of each
+  i32 totals;     ///< u32[num_experts]: all entries of each expert, if every block counts
   i32 warp_sums;  ///< u32[32]
-  i32 rows;       ///< i32[32] of a few tokens' entries
-  i32 weights;    ///< float[32] of the same
-  i32 barriers;   ///< u64[RingShape::kMaxStages]
+  i32 rows;       ///< i32[2 * kBatch]
+  i32 weights;    ///< float[2 * kBatch]
+  i32 barriers;   ///< u64[RingShape::kMostStages]
   i32 ring;       ///< ring_bytes, 128-byte aligned
   i32 total;
 
-  MOELINK_DEVICE constexpr PrefillScratch(i32 num_experts, i32 ring_bytes)
+  MOELINK_DEVICE constexpr PrefillScratch(i32 num_experts, bool every_block_counts, i32 ring_bytes)
       : experts(0),
-        warp_sums(round_up(num_experts * 4, 16)),
+        totals(round_up(num_experts * 4, 16)),
+        warp_sums(totals * (every_block_counts ? 2 : 1)),
         rows(warp_sums + 32 * 4),
-        weights(rows + 32 * 4),
-        barriers(weights + 32 * 4),
-        ring(round_up(barriers + RingShape::kMaxStages * 8, 128)),
+        weights(rows + 2 * kBatch * 4),
+        barriers(weights + 2 * kBatch * 4),
+        ring(round_up(barriers + RingShape::kMostStages * 8, 128)),
         total(ring + ring_bytes) {}
 };
 

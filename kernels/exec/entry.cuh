@@ -17,7 +17,7 @@ inline constexpr int kBlocksPerSm<S> = S.blocks_per_sm;
 template <class Kernel, typename Kernel::Spec S>
 __global__ void __launch_bounds__(S.threads, kBlocksPerSm<S>)
     entry(const __grid_constant__ typename Kernel::Args args) {
-  Kernel::run(DeviceExec{}, Static<S>{}, args);
+  Kernel::run(SizedDeviceExec<S.threads>{}, Static<S>{}, args);
 }
 
 }  // namespace moelink

@@ -24,6 +24,7 @@ class HostExec {
   constexpr void sync_block() const {}
   constexpr bool sync_block_or(bool value) const { return value; }
   constexpr void sync_warp() const {}
+  constexpr void sync_first_warps(int) const {}
 
   /// This block's scratch memory, 128-byte aligned; as many bytes as the launch asked for.
   constexpr void* scratch() const { return scratch_; }

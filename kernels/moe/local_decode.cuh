@@ -1,25 +1,24 @@
 // Dispatch of few tokens in one launch without a barrier between blocks.
 //
-// A block has one part of one token's row; the grid may be smaller than there are parts. Every block
+// A block has one part of one token's row (or, if the grid is smaller, one after the other). Every block
 //  1. begins to load its part of the row; nothing is waited for,
 //  2. reads all ids and counts them per expert in its scratch,
 //  3. finds the row of each of its token's k entries: rows of the experts below, and earlier entries of the same expert
 //     (one warp an entry),
 //  4. stores its part to those rows; the token's first part also stores scales and what is known about the entries,
-//  5. publishes offsets, counts and pads of some of the experts; block 0 the token count, data errors and the phase.
+//  5. publishes offsets, counts and pads of some of the experts, last block first: a grid with a block to spare has it
+//     do nothing else. Block 0 publishes the token count, data errors and the phase.
 //
 // Ordering: every block derives the same places from the same ids, so that none waits for another. Each row part, entry
 // and expert is written by one block. The ids are read by all: the repetition costs less than a barrier as long as they
-// fit a few kilobytes (docs/decisions/0001-decode-routing.md).
+// fit a few kilobytes (docs/decisions/0003-decode-routing.md).
 //
 // Memory owned: block scratch (DecodeScratch). Nothing is kept between launches.
 #pragma once
 
 #include "moelink/device/moe/experts.cuh"
 #include "moelink/device/moe/routing.cuh"
-#include "moelink/device/primitives/held.cuh"
-#include "moelink/device/primitives/row_copy.cuh"
-#include "moelink/device/primitives/scale_copy.cuh"
+#include "moelink/device/moe/token_part.cuh"
 #include "moelink/device/primitives/stable_rank.cuh"
 #include "moelink/protocol/local_scratch.hpp"
 
@@ -49,59 +48,28 @@ struct LocalDecode {
     }
   };
 
-  /// One part of one token's row.
-  struct Item {
-    i32 token;
-    i32 part;
-    i64 first_byte;
-    i64 bytes;
-
-    template <class S>
-    MOELINK_DEVICE Item(S spec, const Args& args, i32 index) : token(index / args.parts), part(index % args.parts) {
-      const i64 part_bytes = round_up(ceil_div(spec().row_bytes, static_cast<i64>(args.parts)), 16L);
-      first_byte = min_of(part * part_bytes, static_cast<i64>(spec().row_bytes));
-      bytes = min_of(part_bytes, spec().row_bytes - first_byte);
-    }
-  };
-
-  /// What the block reads of an item before it knows where that goes.
-  template <class Exec, class S>
-  struct Payload {
-    RowPart<Exec> row;
-    ScalePart<Exec, S> scales;
-    Held<Exec, float> weights;
-
-    MOELINK_DEVICE void load(const Exec& ex, S spec, const Args& args, const Item& item) {
-      const i64 token = item.token;
-      row.load(ex, static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + item.first_byte, item.bytes);
-      if (item.part == 0 && args.scales != nullptr) {
-        scales.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
-      }
-      const float* weights_of_token = args.weights == nullptr ? nullptr : args.weights + token * spec().top_k;
-      weights.load(ex, weights_of_token, spec().top_k, 1.0F);
-    }
-  };
-
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    const PartShape<Exec, S> shape(spec, args);
+    const i32 num_items = args.num_tokens << shape.log2_parts;
+    TokenPart<Exec, S> part(spec);
+    if (ex.block() < num_items) part.load(ex, spec, args, shape, ex.block(), args.weights);
     const PhaseWord phase(ex, args.phase, PhaseWord::Call::dispatch);
-    const i32 num_items = args.num_tokens * args.parts;
-    Payload<Exec, S> payload{.row = {}, .scales = ScalePart<Exec, S>(spec), .weights = {}};
-    if (ex.block() < num_items) payload.load(ex, spec, args, Item(spec, args, ex.block()));
-
-    const Scratch scratch(ex, spec, args);
     const i32 given_tokens = load_token_count(args);
     const i32 num_tokens = clamp_token_count(args, given_tokens);
+
+    const Scratch scratch(ex, spec, args);
     count_entries(ex, spec, args, num_tokens, scratch);
     for (i32 index = ex.block(); index < num_items; index += ex.num_blocks()) {
-      const Item item(spec, args, index);
-      find_rows(ex, spec, args, item.token, scratch);
-      payload.weights.store(ex, scratch.weights);
+      if (index != ex.block()) part.load(ex, spec, args, shape, index, args.weights);
+      find_rows(ex, spec, args, part.token(), scratch);
+      part.store_weights(ex, scratch.weights);
       ex.sync_block();
-      if (item.token < num_tokens) store(ex, spec, args, item, scratch, payload);
+      if (part.token() < num_tokens) {
+        part.store(ex, spec, args, scratch.rows, scratch.weights);
+        if (part.is_first()) publish_entries(ex, spec, args, part.token(), scratch);
+      }
       ex.sync_block();
-      const i32 next = index + ex.num_blocks();
-      if (next < num_items) payload.load(ex, spec, args, Item(spec, args, next));
     }
     publish_experts(ex, spec, args, scratch.counts);
     if (ex.block() == 0 && ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
@@ -119,21 +87,21 @@ struct LocalDecode {
     const i32 step = ex.num_threads();
     u32 out_of_range = 0;
     for (i32 first = 0; first == 0 || first < bound; first += kAtOnce * step) {
-      i64 ids[kAtOnce];
+      IdWords ids[kAtOnce];
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         const i32 entry = first + ex.thread() + i * step;
-        ids[i] = entry < bound ? load_id(args, entry) : -1;
+        if (entry < bound) ids[i] = load_id(args, entry);
       }
       if (first == 0) {
-        for (i32 e = ex.thread(); e < spec().num_experts; e += step) scratch.counts[e] = 0;
+        clear_words(ex, scratch.counts, spec().num_experts);
         ex.sync_block();
       }
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         const i32 entry = first + ex.thread() + i * step;
         if (entry >= bound) continue;
-        const u16 code = entry < end ? code_of_id(ids[i], spec().num_experts) : kSkippedCode;
+        const u16 code = entry < end ? ids[i].code(spec().num_experts) : kSkippedCode;
         scratch.codes[entry] = code;
         if (code < spec().num_experts) scratch_add(ex, &scratch.counts[code], 1);
         out_of_range += code == kOutOfRangeCode ? 1 : 0;
@@ -161,23 +129,10 @@ struct LocalDecode {
   }
 
   template <class Exec, class S>
-  MOELINK_DEVICE static void store(const Exec& ex, S spec, const Args& args, const Item& item, const Scratch& scratch,
-                                   const Payload<Exec, S>& payload) {
-    const bool streaming = is_streaming(spec, args);
-    MOELINK_UNROLL
-    for (i32 k = 0; k < spec().top_k; ++k) {
-      const i64 row = scratch.rows[k];
-      if (row < 0) continue;
-      u8* place = static_cast<u8*>(args.rows) + row * args.row_stride_bytes + item.first_byte;
-      payload.row.store(ex, spec, place, scratch.weights[k], streaming);
-    }
-    if (item.part != 0) return;
-    for (i32 k = 0; k < spec().top_k && args.row_scales != nullptr; ++k) {
-      const i64 row = scratch.rows[k];
-      if (row >= 0) payload.scales.store(ex, static_cast<u8*>(args.row_scales) + row * spec().scale_bytes);
-    }
+  MOELINK_DEVICE static void publish_entries(const Exec& ex, S spec, const Args& args, i32 token,
+                                             const Scratch& scratch) {
     for (i32 k = ex.thread(); k < spec().top_k; k += ex.num_threads()) {
-      const i32 entry = item.token * spec().top_k + k;
+      const i32 entry = token * spec().top_k + k;
       publish_entry(args, entry, scratch.rows[k], scratch.codes[entry], scratch.weights[k]);
     }
   }

@@ -1,13 +1,15 @@
-// Dispatch that reuses the last routing: other tokens to the same rows. A block
-//  1. begins to load the rows of a contiguous range of tokens,
-//  2. reads their places from the snapshot and copies rows as they arrive,
-//  3. clears pads again on request: the rows buffer may be another one.
+// Dispatch that reuses the last routing: other tokens to the same rows.
+//
+// Few tokens (`parts` > 0): a block has one part of one token's row, loads it while it reads the places of the token's
+// entries from the snapshot, and stores it there. Many: a block has a contiguous range of tokens and copies rows
+// through the ring as they arrive. Either way pads are cleared again on request: the rows buffer may be another one.
 //
 // Ordering: nothing is shared between blocks. The snapshot was written by an earlier launch.
 // Memory owned: block scratch (PrefillScratch, without experts).
 #pragma once
 
 #include "moelink/device/moe/experts.cuh"
+#include "moelink/device/moe/token_part.cuh"
 #include "moelink/device/moe/token_rows.cuh"
 
 namespace moelink {
@@ -22,21 +24,58 @@ struct LocalMove {
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
     const PhaseWord phase(ex, args.phase, PhaseWord::Call::dispatch);
     const i32 num_tokens = min_of(*args.num_tokens_snapshot, args.num_tokens);
-    const PrefillScratch at(0, args.ring_bytes);
-    TokenRows<Exec, S> token_rows(spec, args, at, static_cast<u8*>(ex.scratch()), 1, TokenRange(ex, num_tokens));
-    token_rows.start(ex);
-    // A snapshot of another call's rows must not reach past this call's.
-    const i64 end = total_rows(spec, args);
-    token_rows.move(ex, [&](i64 entry) {
-      if (entry < 0) return Placement{};
-      const i32 row = args.row_of_entry[entry];
-      return Placement{row < end ? row : -1, args.weight_of_entry[entry]};
-    });
+    const PrefillScratch at(0, false, args.ring_bytes);
+    u8* scratch = static_cast<u8*>(ex.scratch());
+    if (args.parts > 0) {
+      move_parts(ex, spec, args, num_tokens, reinterpret_cast<i32*>(scratch + at.rows),
+                 reinterpret_cast<float*>(scratch + at.weights));
+    } else {
+      TokenRows<Exec, S> token_rows(spec, args, at, scratch, TokenRange(ex, num_tokens));
+      token_rows.start(ex);
+      token_rows.move(ex, Finder{args, total_rows(spec, args)});
+    }
     if (args.zero_pads != 0 && has_pads(args)) clear_pads(ex, spec, args);
     phase.advance(args.status);
   }
 
  private:
+  /// The row of each entry as the snapshot has it. One of another call must not reach past this call's rows.
+  struct Finder {
+    struct Loaded {
+      i32 row = -1;
+      float weight = 1.0F;
+    };
+
+    const Args& args;
+    i64 end;
+
+    MOELINK_DEVICE Loaded load(i64 entry) const { return {args.row_of_entry[entry], args.weight_of_entry[entry]}; }
+    template <class Exec>
+    MOELINK_DEVICE Placement place(const Exec&, i64, const Loaded& loaded) const {
+      return {loaded.row < end ? loaded.row : -1, loaded.weight};
+    }
+  };
+
+  /// `rows`, `weights`: block scratch for one token.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void move_parts(const Exec& ex, S spec, const Args& args, i32 num_tokens, i32* rows,
+                                        float* weights) {
+    const PartShape<Exec, S> shape(spec, args);
+    const Finder finder{args, total_rows(spec, args)};
+    TokenPart<Exec, S> part(spec);
+    for (i32 index = ex.block(); index < num_tokens << shape.log2_parts; index += ex.num_blocks()) {
+      part.load(ex, spec, args, shape, index, args.weight_of_entry);
+      for (i32 k = ex.thread(); k < spec().top_k; k += ex.num_threads()) {
+        const i64 entry = static_cast<i64>(part.token()) * spec().top_k + k;
+        rows[k] = finder.place(ex, entry, finder.load(entry)).row;
+      }
+      part.store_weights(ex, weights);
+      ex.sync_block();
+      part.store(ex, spec, args, rows, weights);
+      ex.sync_block();
+    }
+  }
+
   template <class Exec, class S>
   MOELINK_DEVICE static void clear_pads(const Exec& ex, S spec, const Args& args) {
     const RowLimits limits(args);

@@ -1,19 +1,19 @@
-// Dispatch of many tokens in one launch of a resident grid. A block has a contiguous range of tokens and
+// Dispatch of many tokens in one launch. A block has a contiguous range of tokens and
 //  1. begins to load its first rows into the ring,
-//  2. counts its entries per expert, in scratch, and writes the counts to its row of the matrix counts[block][expert];
-//     grid barrier;
-//  3. sums some columns of the matrix: what the blocks before have of an expert (in place), and the expert's total;
-//     grid barrier;
-//  4. sums the totals, aligned, over the experts: with its own row of the matrix, the next row of each expert;
-//  publishes
-//     offsets and counts of some of the experts,
-//  5. walks its tokens in order, taking the next row of each entry's expert, and copies rows as they arrive; meanwhile
+//  2. learns how many entries of each expert the blocks before have, and all. Either every block reads all ids
+//     (`every_block_counts`: as long as that takes no longer than barriers do), or, in a resident grid,
+//      a. counts its own entries into its row of the matrix counts[block][expert]; grid barrier;
+//      b. sums some columns of the matrix: what the blocks before have of an expert (in place), and the expert's total;
+//         grid barrier,
+//  3. sums the totals, aligned, over the experts, which gives the next row of each expert; publishes offsets and counts
+//     of some of the experts,
+//  4. walks its tokens in order, taking the next row of each entry's expert, and copies rows as they arrive; meanwhile
 //  its
 //     other warps mark the pads of those experts.
 //
 // Ordering: the matrix is written before a grid barrier and read behind it. Within an expert, rows go by block, and by
 // entry within a block: token order, since ranges ascend. Each row, entry and expert is written by one block. Routing
-// (two barriers and a few kilobytes per block) hides behind the loads of step 1.
+// hides behind the loads of step 1.
 //
 // Memory owned: block scratch (PrefillScratch); block_counts and the grid barrier of the workspace. Nothing is kept
 // between launches.
@@ -38,61 +38,126 @@ struct LocalPrefill {
     const i32 given_tokens = load_token_count(args);
     const i32 num_tokens = clamp_token_count(args, given_tokens);
     const TokenRange range(ex, num_tokens);
-    const PrefillScratch at(spec().num_experts, args.ring_bytes);
+    const bool every_block_counts = args.every_block_counts != 0;
+    const PrefillScratch at(spec().num_experts, every_block_counts, args.ring_bytes);
     u8* scratch = static_cast<u8*>(ex.scratch());
-    u32* experts = reinterpret_cast<u32*>(scratch + at.experts);
+    u32* next = reinterpret_cast<u32*>(scratch + at.experts);
+    u32* totals = reinterpret_cast<u32*>(scratch + at.totals);
+    u32* warp_sums = reinterpret_cast<u32*>(scratch + at.warp_sums);
 
-    TokenRows<Exec, S> token_rows(spec, args, at, scratch, 1, range);
+    TokenRows<Exec, S> token_rows(spec, args, at, scratch, range);
     token_rows.start(ex);
-    count_entries(ex, spec, args, range, experts);
-    bool all_came = grid_barrier(ex, args.grid_barrier, args.fault);
-    if (all_came) {
-      sum_columns(ex, spec, args);
-      all_came = grid_barrier(ex, args.grid_barrier, args.fault);
+    if (every_block_counts) {
+      count_all(ex, spec, args, range, num_tokens, next, totals);
+      find_first_rows(ex, spec, args, next, totals, next, warp_sums);
+    } else {
+      count_own(ex, spec, args, range, next);
+      bool all_came = grid_barrier(ex, args.grid_barrier, args.fault);
+      if (all_came) {
+        sum_columns(ex, spec, args);
+        all_came = grid_barrier(ex, args.grid_barrier, args.fault);
+      }
+      if (!all_came) {
+        token_rows.abandon(ex);
+        clear_experts(ex, spec, args);
+        return;
+      }
+      find_first_rows(ex, spec, args, args.block_counts + matrix_row(spec, ex.block()),
+                      args.block_counts + matrix_row(spec, ex.num_blocks()), next, warp_sums);
     }
-    if (!all_came) {
-      token_rows.abandon(ex);
-      clear_experts(ex, spec, args);
-      return;
-    }
-    find_first_rows(ex, spec, args, experts, reinterpret_cast<u32*>(scratch + at.warp_sums));
     ex.sync_block();
-
-    const RowLimits limits(args);
-    token_rows.move(ex, [&](i64 entry) {
-      const u16 code = entry < 0 ? kSkippedCode : code_of_id(load_id(args, entry), spec().num_experts);
-      const u32 taken = take_next(ex, experts, code, spec().num_experts);
-      if (entry < 0) return Placement{};
-      const bool kept = code < spec().num_experts && taken < limits.end(code);
-      const Placement placement{kept ? static_cast<i32>(taken) : -1, load_weight(args, entry)};
-      publish_entry(args, entry, placement.row, code, placement.weight);
-      return placement;
-    });
-    if (has_pads(args)) mark_pads(ex, spec, args);
+    token_rows.move(ex, Finder<S>{spec, args, RowLimits(args), next});
+    if (has_pads(args)) mark_pads(ex, spec, args, token_rows.busy_warps(ex));
     if (ex.block() == 0 && ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
     phase.advance(args.status);
   }
 
  private:
+  /// Gives each entry the next row of its expert.
+  template <class S>
+  struct Finder {
+    struct Loaded {
+      IdWords id;
+      float weight = 1.0F;
+    };
+
+    S spec;
+    const Args& args;
+    RowLimits limits;
+    u32* next;
+
+    MOELINK_DEVICE Loaded load(i64 entry) const { return {load_id(args, entry), load_weight(args, entry)}; }
+
+    template <class Exec>
+    MOELINK_DEVICE Placement place(const Exec& ex, i64 entry, const Loaded& loaded) const {
+      const u16 code = entry < 0 ? kSkippedCode : loaded.id.code(spec().num_experts);
+      const u32 taken = take_next(ex, next, code, spec().num_experts);
+      if (entry < 0) return {};
+      const bool kept = code < spec().num_experts && taken < limits.end(code);
+      const i32 row = kept ? static_cast<i32>(taken) : -1;
+      publish_entry(args, entry, row, code, loaded.weight);
+      return {row, loaded.weight};
+    }
+  };
+
   /// Words from one row of the matrix to the next; the row behind the last block's holds the totals.
   template <class S>
   MOELINK_DEVICE static i64 matrix_row(S spec, i32 block) {
     return static_cast<i64>(block) * round_up(spec().num_experts, 4);
   }
 
+  /// Calls count(code, entry) for every entry of [first, end), by the block, several loads under way. Returns this
+  /// thread's ids out of range.
+  template <class Exec, class S, class Count>
+  MOELINK_DEVICE static u32 for_each_code(const Exec& ex, S spec, const Args& args, i64 first, i64 end,
+                                          const Count& count) {
+    constexpr int kAtOnce = 8;
+    u32 out_of_range = 0;
+    for (i64 from = first + ex.thread(); from < end; from += kAtOnce * ex.num_threads()) {
+      IdWords ids[kAtOnce];
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const i64 entry = from + i * ex.num_threads();
+        if (entry < end) ids[i] = load_id(args, entry);
+      }
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const i64 entry = from + i * ex.num_threads();
+        if (entry >= end) break;
+        const u16 code = ids[i].code(spec().num_experts);
+        if (code < spec().num_experts) count(code, entry);
+        out_of_range += code == kOutOfRangeCode ? 1 : 0;
+      }
+    }
+    return out_of_range;
+  }
+
+  /// All entries: those of blocks before this one, and all of them, per expert. In scratch.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void count_all(const Exec& ex, S spec, const Args& args, TokenRange range, i32 num_tokens,
+                                       u32* below_block, u32* totals) {
+    clear_words(ex, below_block, spec().num_experts);
+    clear_words(ex, totals, spec().num_experts);
+    ex.sync_block();
+    const i64 first_own = static_cast<i64>(range.first) * spec().top_k;
+    // Each entry adds to one counter; totals lack those below until all are counted.
+    const u32 out_of_range = for_each_code(
+        ex, spec, args, 0, static_cast<i64>(num_tokens) * spec().top_k,
+        [&](u16 code, i64 entry) { scratch_add(ex, &(entry < first_own ? below_block : totals)[code], 1); });
+    if (ex.block() == 0) report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
+    ex.sync_block();
+    for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) totals[e] += below_block[e];
+    ex.sync_block();
+  }
+
   /// Entries of each expert in this block's range, into scratch and the matrix.
   template <class Exec, class S>
-  MOELINK_DEVICE static void count_entries(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts) {
-    for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) counts[e] = 0;
+  MOELINK_DEVICE static void count_own(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts) {
+    clear_words(ex, counts, spec().num_experts);
     ex.sync_block();
-    const i64 end = static_cast<i64>(range.end) * spec().top_k;
-    u32 out_of_range = 0;
-    for (i64 entry = static_cast<i64>(range.first) * spec().top_k + ex.thread(); entry < end;
-         entry += ex.num_threads()) {
-      const u16 code = code_of_id(load_id(args, entry), spec().num_experts);
-      if (code < spec().num_experts) scratch_add(ex, &counts[code], 1);
-      out_of_range += code == kOutOfRangeCode ? 1 : 0;
-    }
+    const u32 out_of_range = for_each_code(ex, spec, args, static_cast<i64>(range.first) * spec().top_k,
+                                           static_cast<i64>(range.end) * spec().top_k,
+                                           [&](u16 code, i64) { scratch_add(ex, &counts[code], 1); });
     report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
     ex.sync_block();
     u32* row = args.block_counts + matrix_row(spec, ex.block());
@@ -136,13 +201,13 @@ struct LocalPrefill {
     if (ex.block() == 0 && ex.thread() == 0) *args.num_tokens_snapshot = 0;
   }
 
-  /// The first row of this block's entries of each expert, into scratch. A thread has some neighbouring experts.
+  /// The first row of this block's entries of each expert, into scratch; `below_block` may be `next` itself. A thread
+  /// has some neighbouring experts.
   template <class Exec, class S>
-  MOELINK_DEVICE static void find_first_rows(const Exec& ex, S spec, const Args& args, u32* next, u32* warp_sums) {
+  MOELINK_DEVICE static void find_first_rows(const Exec& ex, S spec, const Args& args, const u32* below_block,
+                                             const u32* totals, u32* next, u32* warp_sums) {
     const RowLimits limits(args);
     const i32 num_experts = spec().num_experts;
-    const u32* totals = args.block_counts + matrix_row(spec, ex.num_blocks());
-    const u32* below_block = args.block_counts + matrix_row(spec, ex.block());
     const i32 per_thread = ceil_div(num_experts, ex.num_threads());
     const i32 begin = min_of(ex.thread() * per_thread, num_experts);
     const i32 end = min_of(begin + per_thread, num_experts);
@@ -165,18 +230,17 @@ struct LocalPrefill {
     report_warp_sum(ex, &args.status->rows_over_capacity, dropped);
   }
 
-  /// By the warps that do not move rows (by the one that does, if there is no other): the pads of the experts whose
-  /// offsets this block wrote.
+  /// The pads of the experts whose offsets this block wrote, by the warps that do not move rows (by all, if all do).
   template <class Exec, class S>
-  MOELINK_DEVICE static void mark_pads(const Exec& ex, S spec, const Args& args) {
+  MOELINK_DEVICE static void mark_pads(const Exec& ex, S spec, const Args& args, int busy_warps) {
     const RowLimits limits(args);
-    const i32 movers = ex.num_warps() > 1 ? 1 : 0;
-    if (ex.warp() < movers) return;
+    const int first_warp = busy_warps < ex.num_warps() ? busy_warps : 0;
+    if (ex.warp() < first_warp) return;
     for (i32 e = ex.block(); e < spec().num_experts; e += ex.num_blocks()) {
       const u32 first = static_cast<u32>(args.offsets[e]);
       const u32 kept = static_cast<u32>(args.counts[e]);
-      fill_pads(ex, spec, args, first + kept, limits.end_of_pads(first, kept), ex.warp() - movers,
-                ex.num_warps() - movers);
+      fill_pads(ex, spec, args, first + kept, limits.end_of_pads(first, kept), ex.warp() - first_warp,
+                ex.num_warps() - first_warp);
     }
   }
 };

@@ -1,26 +1,15 @@
 // What the local kernels share: how an entry is read, where its row may be, what is written about it.
 #pragma once
 
+#include "moelink/device/primitives/expert_code.cuh"
 #include "moelink/device/primitives/warp.cuh"
 #include "moelink/device/ptx/atomics.cuh"
 #include "moelink/protocol/local_moe.hpp"
 
 namespace moelink {
 
-// An expert id in 16 bits: the id, or one of two codes above every expert.
-inline constexpr u16 kSkippedCode = 0xffff;
-inline constexpr u16 kOutOfRangeCode = 0xfffe;
-static_assert(kMaxExperts <= kOutOfRangeCode);
-
-/// Compares all 64 bits: an int64 id whose low half looks valid is out of range.
-MOELINK_DEVICE u16 code_of_id(i64 id, i32 num_experts) {
-  if (static_cast<u64>(id) < static_cast<u64>(num_experts)) return static_cast<u16>(id);
-  return id == -1 ? kSkippedCode : kOutOfRangeCode;
-}
-
-MOELINK_DEVICE i64 load_id(const LocalDispatchArgs& args, i64 entry) {
-  return args.id_bytes == 8 ? static_cast<const i64*>(args.expert_ids)[entry]
-                            : static_cast<const i32*>(args.expert_ids)[entry];
+MOELINK_DEVICE IdWords load_id(const LocalDispatchArgs& args, i64 entry) {
+  return load_id(args.expert_ids, args.id_bytes, entry);
 }
 
 MOELINK_DEVICE float load_weight(const LocalDispatchArgs& args, i64 entry) {

@@ -40,27 +40,33 @@ struct Placement {
   float weight = 1.0F;
 };
 
-/// Walks the tokens of a range in groups whose entries fill a warp, asks `find(entry) -> Placement` for each entry in
-/// order (all lanes of the warp call it; entry -1: none) and moves rows and scales there.
+/// Finds the rows of a range of tokens and moves rows and scales there, batch by batch.
 ///
-/// Rows that are moved as they are go through the ring, and one warp does all of this alone; rows that are weighted on
-/// the way go through the registers of the whole block.
+/// `Finder` has `load(entry) -> Loaded`, which only reads, and `place(entry, Loaded) -> Placement`, which all lanes of
+/// one warp call for entries in order (entry -1: this lane has none).
+///
+/// Rows that are moved as they are go through the ring: one warp copies a batch while another finds the rows of the
+/// next, so that the copies never wait for an id; the other warps of the block are free. Rows that are weighted on the
+/// way go through the registers of the whole block.
 template <class Exec, class S>
 class TokenRows {
- public:
+  static constexpr int kBatch = PrefillScratch::kBatch;
   static constexpr int kLanes = Exec::kWarpSize;
+  static constexpr int kMovers = Exec::kIsDevice ? 2 : 1;  ///< warps: the copier and the finder (host: one does both)
 
+ public:
   /// `scratch`: the block's, carved by `at`.
-  MOELINK_DEVICE TokenRows(S spec, const LocalDispatchArgs& args, const PrefillScratch& at, u8* scratch, int min_chunks,
+  MOELINK_DEVICE TokenRows(S spec, const LocalDispatchArgs& args, const PrefillScratch& at, u8* scratch,
                            TokenRange range)
       : spec_(spec),
         args_(args),
         range_(range),
+        batch_tokens_(kBatch / spec().top_k),
         rows_(reinterpret_cast<i32*>(scratch + at.rows)),
         weights_(reinterpret_cast<float*>(scratch + at.weights)),
         streams_(row_streams(spec, args)),
-        ring_(streams_, RingShape(spec().row_bytes, spec().scale_bytes, min_chunks, args.ring_bytes),
-              scratch + at.barriers, scratch + at.ring, range.first, range.end) {}
+        ring_(streams_, RingShape(spec().row_bytes, spec().scale_bytes, args.ring_bytes), scratch + at.barriers,
+              scratch + at.ring, range.first, range.end) {}
 
   /// By the block: begins to load, long before it is known where rows go.
   MOELINK_DEVICE void start(const Exec& ex) {
@@ -72,68 +78,97 @@ class TokenRows {
     if (!weighted() && ex.warp() == 0) ring_.abandon(ex);
   }
 
+  /// Warps, from the first, that move() keeps busy to the end.
+  MOELINK_DEVICE int busy_warps(const Exec& ex) const { return weighted() ? ex.num_warps() : kMovers; }
+
   /// By the block.
-  template <class Find>
-  MOELINK_DEVICE void move(const Exec& ex, const Find& find) {
-    if (!weighted() && ex.warp() != 0) return;
-    const int top_k = spec_().top_k;
-    const int group_tokens = max_of(kLanes / top_k, 1);
-    for (i32 token = range_.first; token < range_.end; token += group_tokens) {
-      const int num_tokens = min_of(group_tokens, range_.end - token);
-      if (ex.warp() == 0) place_entries(ex, token, num_tokens * top_k, find);
-      sync(ex);
-      for (int t = 0; t < num_tokens; ++t) {
-        if (weighted()) {
-          copy_weighted(ex, token + t, t * top_k);
-        } else {
-          ring_.place(ex, rows_ + t * top_k, top_k);
-        }
+  template <class Finder>
+  MOELINK_DEVICE void move(const Exec& ex, const Finder& finder) {
+    if (weighted()) {
+      for (i32 token = range_.first; token < range_.end; token += batch_tokens_) {
+        if (ex.warp() == 0) find(ex, finder, token, 0);
+        ex.sync_block();
+        for (i32 t = 0; t < batch_size(token); ++t) copy_weighted(ex, token + t, t * spec_().top_k);
+        ex.sync_block();
       }
-      sync(ex);
+      return;
     }
-    if (!weighted()) ring_.finish(ex);
+    if (ex.warp() >= kMovers) return;
+    const bool finds = ex.warp() == kMovers - 1;
+    if (finds) find(ex, finder, range_.first, 0);
+    ex.sync_first_warps(kMovers);
+    int half = 0;
+    for (i32 token = range_.first; token < range_.end; token += batch_tokens_) {
+      if (ex.warp() == 0) {
+        const i32* rows = rows_ + half * kBatch;
+        for (i32 t = 0; t < batch_size(token); ++t) ring_.place(ex, rows + t * spec_().top_k, spec_().top_k);
+      }
+      half ^= 1;
+      if (finds) find(ex, finder, token + batch_tokens_, half);
+      ex.sync_first_warps(kMovers);
+    }
+    if (ex.warp() == 0) ring_.finish(ex);
   }
 
  private:
   MOELINK_DEVICE bool weighted() const { return spec_().weighted != Element::none; }
-  MOELINK_DEVICE void sync(const Exec& ex) const {
-    if (weighted()) {
-      ex.sync_block();
-    } else {
-      ex.sync_warp();
+  MOELINK_DEVICE i32 batch_size(i32 token) const { return min_of(batch_tokens_, range_.end - token); }
+
+  /// Rows and weights of a batch's entries into one half of the scratch; scales that the ring does not carry to their
+  /// rows.
+  template <class Finder>
+  MOELINK_DEVICE void find(const Exec& ex, const Finder& finder, i32 first_token, int half) {
+    constexpr int kAtOnce = 4;
+    const int num_entries = max_of(batch_size(first_token), 0) * spec_().top_k;
+    const i64 first_entry = static_cast<i64>(first_token) * spec_().top_k;
+    for (int first = 0; first < num_entries; first += kAtOnce * kLanes) {
+      typename Finder::Loaded loaded[kAtOnce];
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int slot = first + i * kLanes + ex.lane();
+        if (slot < num_entries) loaded[i] = finder.load(first_entry + slot);
+      }
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int slot = first + i * kLanes + ex.lane();
+        const i64 entry = slot < num_entries ? first_entry + slot : -1;
+        const Placement placement = finder.place(ex, entry, loaded[i]);
+        if (entry < 0) continue;
+        rows_[half * kBatch + slot] = placement.row;
+        if (weighted()) weights_[half * kBatch + slot] = placement.weight;
+        if (placement.row >= 0) copy_scales(entry, placement.row);
+      }
     }
   }
 
-  /// Rows and weights of a group's entries into scratch; scales that the ring does not carry to their rows.
-  template <class Find>
-  MOELINK_DEVICE void place_entries(const Exec& ex, i32 first_token, int num_entries, const Find& find) {
+  /// By one thread.
+  MOELINK_DEVICE void copy_scales(i64 entry, i64 row) const {
+    const bool ring_carries_them = streams_.scales != nullptr && !weighted();
+    if (args_.scales == nullptr || ring_carries_them) return;
     const ScalePart<Exec, S> scales(spec_);
-    for (int first = 0; first < num_entries; first += kLanes) {
-      const int slot = first + ex.lane();
-      const i64 entry = static_cast<i64>(first_token) * spec_().top_k + slot;
-      const Placement placement = find(slot < num_entries ? entry : -1);
-      rows_[slot] = placement.row;
-      weights_[slot] = placement.weight;
-      if (placement.row < 0 || args_.scales == nullptr || (streams_.scales != nullptr && !weighted())) continue;
-      scales.copy(static_cast<u8*>(args_.row_scales) + static_cast<i64>(placement.row) * spec_().scale_bytes,
-                  static_cast<const u8*>(args_.scales) + entry / spec_().top_k * args_.scale_stride_bytes);
-    }
+    scales.copy(static_cast<u8*>(args_.row_scales) + row * spec_().scale_bytes,
+                static_cast<const u8*>(args_.scales) + entry / spec_().top_k * args_.scale_stride_bytes);
   }
 
   MOELINK_DEVICE void copy_weighted(const Exec& ex, i64 token, int first_slot) const {
-    RowPart<Exec> part;
-    part.load(ex, static_cast<const u8*>(args_.tokens) + token * args_.token_stride_bytes, spec_().row_bytes);
-    for (int k = 0; k < spec_().top_k; ++k) {
-      const i64 row = rows_[first_slot + k];
-      if (row < 0) continue;
-      part.store(ex, spec_, static_cast<u8*>(args_.rows) + row * args_.row_stride_bytes, weights_[first_slot + k],
-                 streams_.streaming);
+    const u8* source = static_cast<const u8*>(args_.tokens) + token * args_.token_stride_bytes;
+    RowPart<Exec, S> part(spec_);
+    for (i64 at = 0; at < spec_().row_bytes; at += RowPart<Exec, S>::kMaxBytes) {
+      const i64 left = spec_().row_bytes - at;
+      part.load(ex, source + at, static_cast<i32>(min_of(left, static_cast<i64>(RowPart<Exec, S>::kMaxBytes))));
+      for (int k = 0; k < spec_().top_k; ++k) {
+        const i64 row = rows_[first_slot + k];
+        if (row < 0) continue;
+        u8* place = static_cast<u8*>(args_.rows) + row * args_.row_stride_bytes + at;
+        part.store(ex, place, weights_[first_slot + k], streams_.streaming);
+      }
     }
   }
 
   S spec_;
   const LocalDispatchArgs& args_;
   TokenRange range_;
+  i32 batch_tokens_;
   i32* rows_;
   float* weights_;
   RowStreams streams_;

@@ -1,11 +1,11 @@
 // Moving one row, or part of one, to several places: the block loads it once and stores it as often as it is wanted.
 //
-//   RowPart<Exec, S> part;
+//   RowPart<Exec, S> part(spec);
 //   part.load(ex, source, bytes);           // by the block; nothing is waited for: find the places meanwhile
-//   part.store(ex, spec, place, streaming); // once per place
+//   part.store(ex, place, weight, streaming);  // once per place
 //
-// On a GPU the part travels through registers, 16 bytes a thread; what exceeds kVectors * threads * 16 bytes is read
-// again for each place. On the host a store is one copy, past the caches if `streaming`.
+// On a GPU the part travels through registers, 16 bytes a thread and kVectors at once; it is no longer than that. On
+// the host a store is one copy, past the caches if `streaming`.
 #pragma once
 
 #include "moelink/device/primitives/packed.cuh"
@@ -17,57 +17,65 @@
 
 namespace moelink {
 
-template <class Exec>
+#if MOELINK_ON_DEVICE
+
+template <class Exec, class S>
 class RowPart {
  public:
-  /// Loads issued at once by one thread.
   static constexpr int kVectors = 4;
+  static constexpr int kStep = S{}().threads * 16;  ///< bytes that the block moves by one access per thread
+  static constexpr int kMaxBytes = kStep * kVectors;
 
-  /// By the block: begins to read `bytes` bytes (a multiple of 16).
-  MOELINK_DEVICE void load(const Exec& ex, const void* source, i64 bytes) {
-    source_ = static_cast<const u8*>(source);
-    bytes_ = bytes;
-#if MOELINK_ON_DEVICE
+  MOELINK_DEVICE explicit RowPart(S) {}
+
+  /// By the block: begins to read `bytes` bytes (a multiple of 16, at most kMaxBytes; none if not above 0).
+  MOELINK_DEVICE void load(const Exec& ex, const u8* source, i32 bytes) {
+    left_ = bytes - ex.thread() * 16;
+    const u8* mine = source + ex.thread() * 16;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const i64 at = offset(ex, i);
-      if (at < bytes_) held_[i] = ld_nc_v4_once(source_ + at);
+      if (i * kStep < left_) held_[i] = ld_nc_v4_once(mine + i * kStep);
     }
-#else
-    (void)ex;
-#endif
   }
 
   /// By the block: writes the part to `place`, multiplied by `weight` if the spec says so.
-  template <class S>
-  MOELINK_DEVICE void store(const Exec& ex, S spec, u8* place, float weight, bool streaming) const {
-#if MOELINK_ON_DEVICE
-    (void)streaming;
+  MOELINK_DEVICE void store(const Exec& ex, u8* place, float weight, bool) const {
+    u8* mine = place + ex.thread() * 16;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const i64 at = offset(ex, i);
-      if (at < bytes_) st_v4(place + at, scaled<spec().weighted>(held_[i], weight));
+      if (i * kStep < left_) st_v4(mine + i * kStep, scaled<S{}().weighted>(held_[i], weight));
     }
-    for (i64 at = offset(ex, kVectors); at < bytes_; at += static_cast<i64>(ex.num_threads()) * 16) {
-      st_v4(place + at, scaled<spec().weighted>(ld_nc_v4_once(source_ + at), weight));
-    }
-#else
-    (void)ex;
-    host_copy_row(place, source_, bytes_, spec().weighted, weight, streaming);
-#endif
   }
 
  private:
-  MOELINK_DEVICE static i64 offset(const Exec& ex, int i) {
-    return (static_cast<i64>(i) * ex.num_threads() + ex.thread()) * 16;
+  i32 left_ = 0;  ///< bytes from this thread's first to the end
+  Vec16 held_[kVectors];
+};
+
+#else
+
+template <class Exec, class S>
+class RowPart {
+ public:
+  static constexpr i32 kMaxBytes = 0x7ffffff0;
+
+  explicit RowPart(S spec) : weighted_(spec().weighted) {}
+
+  void load(const Exec&, const u8* source, i32 bytes) {
+    source_ = source;
+    bytes_ = max_of(bytes, 0);
+  }
+  void store(const Exec&, u8* place, float weight, bool streaming) const {
+    host_copy_row(place, source_, bytes_, weighted_, weight, streaming);
   }
 
+ private:
+  Element weighted_;
   const u8* source_ = nullptr;
-  i64 bytes_ = 0;
-#if MOELINK_ON_DEVICE
-  Vec16 held_[kVectors];
-#endif
+  i32 bytes_ = 0;
 };
+
+#endif
 
 /// By one warp: zeroes `bytes` bytes (a multiple of 16).
 template <class Exec>

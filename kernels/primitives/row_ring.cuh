@@ -42,6 +42,7 @@ struct RowStreams {
 template <class Exec>
 class RowRing {
   static constexpr int kDrain = 4;  ///< chunks whose stores may still be reading
+  static_assert(kDrain < RingShape::kLeastStages, "a stage must be free before it is waited for");
 
  public:
   /// `barriers`: a word per stage; `stages`: shape.stages * shape.stage_bytes bytes of block scratch.

@@ -45,14 +45,18 @@ class ScalePart {
 
   /// By the block: begins to read one token's scales.
   MOELINK_DEVICE void load(const Exec& ex, const void* source) {
-    source_ = static_cast<const Unit*>(source);
-    if (kUnits != 0 && ex.thread() < kUnits) held_ = source_[ex.thread()];
+    if constexpr (kUnits != 0) {
+      source_ = static_cast<const Unit*>(source);
+      if (ex.thread() < kUnits) held_ = source_[ex.thread()];
+    }
   }
   /// By the block: writes them to `place`.
   MOELINK_DEVICE void store(const Exec& ex, void* place) const {
-    Unit* units = static_cast<Unit*>(place);
-    if (kUnits != 0 && ex.thread() < kUnits) units[ex.thread()] = held_;
-    for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+    if constexpr (kUnits != 0) {
+      Unit* units = static_cast<Unit*>(place);
+      if (ex.thread() < kUnits) units[ex.thread()] = held_;
+      for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+    }
   }
   /// By one thread: copies one token's scales.
   MOELINK_DEVICE void copy(void* place, const void* source) const {

@@ -15,6 +15,7 @@ MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 co
   const Vec16* vectors = reinterpret_cast<const Vec16*>(codes);
   const u32 pattern = code * 0x10001u;
   u32 matches = 0;  // two 16-bit counts
+#pragma unroll 2
   for (int v = ex.lane(); v < end / kPerVector; v += 32) {
     const Vec16 eight = vectors[v];
     matches += __vseteq2(eight.x, pattern) + __vseteq2(eight.y, pattern);
@@ -40,6 +41,7 @@ MOELINK_DEVICE u32 sum_aligned(const Exec& ex, const u32* counts, int end, u32 a
   u32 sum = 0;
 #if MOELINK_ON_DEVICE
   const Vec16* vectors = reinterpret_cast<const Vec16*>(counts);
+#pragma unroll 2
   for (int v = ex.lane(); v < end / 4; v += 32) {
     const Vec16 four = vectors[v];
     sum += ((four.x + mask) & ~mask) + ((four.y + mask) & ~mask);

@@ -73,4 +73,21 @@ MOELINK_DEVICE void scratch_add(const Exec&, u32* counter, u32 value) {
 #endif
 }
 
+/// By the block: zeroes `count` words of block scratch, which is 16-byte aligned and writable to a multiple of 16
+/// bytes.
+template <class Exec>
+MOELINK_DEVICE void clear_words(const Exec& ex, u32* words, int count) {
+  Vec16* vectors = reinterpret_cast<Vec16*>(words);
+  for (int i = ex.thread(); i < (count + 3) / 4; i += ex.num_threads()) vectors[i] = Vec16{0, 0, 0, 0};
+}
+
+/// The largest n with 2^n <= value; value > 0.
+MOELINK_DEVICE int floor_log2(u32 value) {
+#if MOELINK_ON_DEVICE
+  return 31 - __clz(static_cast<int>(value));
+#else
+  return 31 - __builtin_clz(value);
+#endif
+}
+
 }  // namespace moelink

@@ -145,6 +145,7 @@ LocalDispatchArgs Exchange::Impl::dispatch_args(const DispatchArgs& args, const 
           .num_tokens = static_cast<i32>(args.tokens.rows),
           .parts = 1,       // the plan's to say
           .ring_bytes = 0,  // the plan's to say
+          .every_block_counts = 0,
           .layout = routing.layout == Layout::packed ? RowLayout::packed : RowLayout::batched,
           .alignment = routing.alignment,
           .zero_pads = args.zero_pads ? 1 : 0,

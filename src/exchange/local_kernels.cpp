@@ -123,8 +123,7 @@ void LocalKernels::dispatch(const DispatchCall& call, LocalDispatchArgs args, St
   const DispatchKernels& kernels = (call.weighted ? weighted_ : plain_)[call.payload];
   const LocalDispatchPlan plan = plan_dispatch(kernels.spec, call.num_tokens, call.reuse_routing,
                                                local_device_of_call(limits_, stream), call.max_sms);
-  args.parts = plan.parts;
-  args.ring_bytes = plan.ring_bytes;
+  apply(plan, args);
   const LaunchShape shape{.grid = plan.grid, .scratch_bytes = plan.scratch_bytes};
   switch (plan.variant) {
     case DispatchVariant::decode:

@@ -80,6 +80,7 @@ LocalRun::LocalRun(const LocalCase& given, unsigned seed) : c(given) {
           .num_tokens = static_cast<i32>(c.num_tokens),
           .parts = 1,
           .ring_bytes = 0,
+          .every_block_counts = 0,
           .layout = c.layout == Layout::packed ? RowLayout::packed : RowLayout::batched,
           .alignment = c.alignment,
           .zero_pads = c.zero_pads ? 1 : 0,
@@ -115,7 +116,7 @@ void LocalRun::new_tokens(unsigned seed) {
   fill_random(scales_.data(), scales_.size(), random);
 }
 
-void LocalRun::dispatch(DispatchVariant variant, BlockTeam& team, int grid, int parts) {
+void LocalRun::dispatch(DispatchVariant variant, BlockTeam& team, int grid, int parts, bool every_block_counts) {
   const LocalDispatchSpec spec{.row_bytes = c.row_bytes,
                                .scale_bytes = c.scale_bytes,
                                .num_experts = static_cast<i32>(c.num_experts),
@@ -123,13 +124,14 @@ void LocalRun::dispatch(DispatchVariant variant, BlockTeam& team, int grid, int 
                                .threads = 1,
                                .weighted = c.on_input};
   args.parts = parts;
+  args.every_block_counts = every_block_counts ? 1 : 0;
   const Runtime<LocalDispatchSpec> view(spec);
   const auto num_tokens = static_cast<i32>(c.num_tokens);
   if (variant == DispatchVariant::decode) {
     const int bytes = DecodeScratch(spec.num_experts, num_tokens * spec.top_k).total;
     team.run(grid, bytes, [&](const HostExec& ex) { LocalDecode::run(ex, view, args); });
   } else {
-    const int bytes = PrefillScratch(spec.num_experts, 0).total;
+    const int bytes = PrefillScratch(spec.num_experts, true, 0).total;
     team.run(grid, bytes, [&](const HostExec& ex) {
       if (variant == DispatchVariant::prefill) LocalPrefill::run(ex, view, args);
       if (variant == DispatchVariant::move) LocalMove::run(ex, view, args);

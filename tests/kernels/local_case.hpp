@@ -105,7 +105,7 @@ class LocalRun {
   explicit LocalRun(const LocalCase& c, unsigned seed = 1);
 
   /// Runs a variant with `grid` blocks on a team, with `parts` blocks a row.
-  void dispatch(DispatchVariant variant, BlockTeam& team, int grid, int parts = 1);
+  void dispatch(DispatchVariant variant, BlockTeam& team, int grid, int parts = 1, bool every_block_counts = false);
   /// Other tokens, for reused routing.
   void new_tokens(unsigned seed);
   void combine(BlockTeam& team, int grid, int parts, Element input, Element output, bool accumulate, bool weighted);

@@ -14,21 +14,23 @@ void check_dispatch(const LocalCase& c) {
     DispatchVariant variant;
     int grid;
     int parts;
+    bool every_block_counts = false;
   };
-  for (const Run& run : {Run{DispatchVariant::decode, 1, 1}, Run{DispatchVariant::decode, 2, 3},
-                         Run{DispatchVariant::decode, 7, 2}, Run{DispatchVariant::prefill, 1, 1},
-                         Run{DispatchVariant::prefill, 2, 1}, Run{DispatchVariant::prefill, kTeam, 1}}) {
+  for (const Run& run : {Run{DispatchVariant::decode, 1, 1}, Run{DispatchVariant::decode, 2, 4},
+                         Run{DispatchVariant::decode, 7, 2}, Run{DispatchVariant::prefill, 1, 0},
+                         Run{DispatchVariant::prefill, 2, 0}, Run{DispatchVariant::prefill, kTeam, 0},
+                         Run{DispatchVariant::prefill, 2, 0, true}, Run{DispatchVariant::prefill, 5, 0, true}}) {
     SCOPED_TRACE(std::string(name_of(run.variant)) + " by " + std::to_string(run.grid) + " blocks, " +
                  std::to_string(run.parts) + " a row");
     LocalRun local(c);
-    local.dispatch(run.variant, team, run.grid, run.parts);
+    local.dispatch(run.variant, team, run.grid, run.parts, run.every_block_counts);
     local.expect_routing();
     local.expect_rows();
     EXPECT_EQ(1U, local.phase);
 
     local.phase = 2;
     local.new_tokens(99);
-    local.dispatch(DispatchVariant::move, team, run.grid);
+    local.dispatch(DispatchVariant::move, team, run.grid, run.parts);
     local.expect_routing();
     local.expect_rows();
     EXPECT_EQ(0U, local.status.calls_out_of_order);

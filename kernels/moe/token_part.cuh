@@ -1,0 +1,85 @@
+// One block's share of few tokens: one part of one token's row, read early and stored once it is known where it goes.
+#pragma once
+
+#include "moelink/device/moe/routing.cuh"
+#include "moelink/device/primitives/held.cuh"
+#include "moelink/device/primitives/row_copy.cuh"
+#include "moelink/device/primitives/scale_copy.cuh"
+
+namespace moelink {
+
+/// How rows are shared: 2^log2_parts blocks a row. Powers of two, because a division would delay the first load.
+template <class Exec, class S>
+struct PartShape {
+  i32 log2_parts;
+  i32 part_bytes;
+
+  /// As many parts as the arguments say (rounded down to a power of two), but so many that one fits a block.
+  MOELINK_DEVICE PartShape(S spec, const LocalDispatchArgs& args) {
+    const i32 units = static_cast<i32>(spec().row_bytes / 16);
+    log2_parts = max_of(floor_log2(static_cast<u32>(max_of(args.parts, 1))), least_log2_parts(units));
+    part_bytes = ((units + (1 << log2_parts) - 1) >> log2_parts) * 16;
+  }
+
+ private:
+  MOELINK_DEVICE static constexpr i32 least_log2_parts(i32 units) {
+    i32 log2 = 0;
+    while (((units + (1 << log2) - 1) >> log2) > RowPart<Exec, S>::kMaxBytes / 16) ++log2;
+    return log2;
+  }
+};
+
+template <class Exec, class S>
+class TokenPart {
+ public:
+  MOELINK_DEVICE explicit TokenPart(S spec) : row_(spec), scales_(spec) {}
+
+  [[nodiscard]] MOELINK_DEVICE i32 token() const { return token_; }
+  /// One of a token's parts also moves scales and says what is known about its entries.
+  [[nodiscard]] MOELINK_DEVICE bool is_first() const { return first_byte_ == 0; }
+
+  /// By the block: begins to read part `index` (of tokens << log2_parts), and the weights at `weights` (null: all 1).
+  MOELINK_DEVICE void load(const Exec& ex, S spec, const LocalDispatchArgs& args, const PartShape<Exec, S>& shape,
+                           i32 index, const float* weights) {
+    token_ = index >> shape.log2_parts;
+    first_byte_ = (index & ((1 << shape.log2_parts) - 1)) * shape.part_bytes;
+    // Not above zero where there are more parts than units.
+    const i32 bytes = min_of(shape.part_bytes, static_cast<i32>(spec().row_bytes) - first_byte_);
+    const i64 token = token_;
+    row_.load(ex, static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_, bytes);
+    const float* weights_of_token = weights == nullptr ? nullptr : weights + token * spec().top_k;
+    weights_.load(ex, weights_of_token, spec().top_k, 1.0F);
+    if (is_first() && args.scales != nullptr) {
+      scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
+    }
+  }
+
+  /// By the block: writes the weights to scratch.
+  MOELINK_DEVICE void store_weights(const Exec& ex, float* weights) const { weights_.store(ex, weights); }
+
+  /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
+  MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
+                            const float* weights) const {
+    u8* base = static_cast<u8*>(args.rows) + first_byte_;
+    const bool streaming = is_streaming(spec, args);
+    MOELINK_UNROLL
+    for (i32 k = 0; k < spec().top_k; ++k) {
+      const i64 row = rows[k];
+      if (row >= 0) row_.store(ex, base + row * args.row_stride_bytes, weights[k], streaming);
+    }
+    if (!is_first() || args.row_scales == nullptr) return;
+    for (i32 k = 0; k < spec().top_k; ++k) {
+      const i64 row = rows[k];
+      if (row >= 0) scales_.store(ex, static_cast<u8*>(args.row_scales) + row * spec().scale_bytes);
+    }
+  }
+
+ private:
+  RowPart<Exec, S> row_;
+  ScalePart<Exec, S> scales_;
+  Held<Exec, float> weights_;
+  i32 token_ = 0;
+  i32 first_byte_ = 0;
+};
+
+}  // namespace moelink
