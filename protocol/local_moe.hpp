@@ -103,7 +103,7 @@ struct LocalCombineArgs {
   i32 accumulate;  ///< start from what output holds
   i32 weighted;    ///< multiply by weight_of_entry
   i32 num_tokens;  ///< upper bound; rows of output past the snapshot's count are left alone
-  i32 parts;       ///< blocks that share one row (local_plan.hpp)
+  i32 parts;       ///< blocks that share one row, a power of two (local_plan.hpp)
   const i32* num_tokens_snapshot;
   const i32* row_of_entry;
   const float* weight_of_entry;

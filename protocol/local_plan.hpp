@@ -39,7 +39,7 @@ struct LocalTuning {
 inline constexpr LocalTuning kGpuTuning{.decode_threads = 256,
                                         .prefill_threads = 512,
                                         .combine_threads = 128,
-                                        .combine_blocks_per_sm = 6,
+                                        .combine_blocks_per_sm = 4,
                                         .decode_max_entries = 1024,
                                         .decode_max_experts = 1024,
                                         .every_block_counts_max_entries = 16384,

@@ -23,14 +23,18 @@ struct LocalCombine {
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
     constexpr i64 kStreamingBytes = 4 << 20;  // more than a host's caches keep for what comes next
     const PhaseWord phase(ex, args.phase, PhaseWord::Call::combine);
-    const i64 num_items = static_cast<i64>(args.num_tokens) * args.parts;
+    // Powers of two, because a division would delay the first load.
+    const i32 log2_parts = floor_log2(static_cast<u32>(max_of(args.parts, 1)));
+    const u32 num_rows = static_cast<u32>(min_of(args.expert_output_rows, static_cast<i64>(0x7fffffff)));
+    const i64 num_items = static_cast<i64>(args.num_tokens) << log2_parts;
     for (i64 item = ex.block(); item < num_items; item += ex.num_blocks()) {
-      const i32 token = static_cast<i32>(static_cast<u32>(item) / static_cast<u32>(args.parts));
+      const i32 token = static_cast<i32>(item >> log2_parts);
+      const i32 part = static_cast<i32>(item) & ((1 << log2_parts) - 1);
       const i64 first_entry = static_cast<i64>(token) * spec().top_k;
       reduce_row(ex, spec,
                  RowSum{.rows = static_cast<const u8*>(args.expert_output),
                         .row_stride_bytes = args.expert_output_stride_bytes,
-                        .num_rows = args.expert_output_rows,
+                        .num_rows = num_rows,
                         .indices = args.row_of_entry + first_entry,
                         .weights = args.weighted != 0 ? args.weight_of_entry + first_entry : nullptr,
                         .output = static_cast<u8*>(args.output) + token * args.output_stride_bytes,
@@ -38,7 +42,7 @@ struct LocalCombine {
                         .num_tokens = args.num_tokens_snapshot,
                         .token = token,
                         .streaming = args.num_tokens * args.output_stride_bytes >= kStreamingBytes},
-                 static_cast<int>(item - static_cast<i64>(token) * args.parts), args.parts);
+                 part, log2_parts);
     }
     phase.advance(args.status);
   }

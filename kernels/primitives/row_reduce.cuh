@@ -16,7 +16,7 @@ namespace moelink {
 struct RowSum {
   const u8* rows;  ///< row r is at rows + r * row_stride_bytes
   i64 row_stride_bytes;
-  i64 num_rows;           ///< an index outside [0, num_rows) adds nothing
+  u32 num_rows;           ///< an index outside [0, num_rows) adds nothing
   const i32* indices;     ///< [top_k]
   const float* weights;   ///< [top_k], or null: not weighted
   u8* output;             ///< the whole row
@@ -81,9 +81,9 @@ MOELINK_DEVICE void load_words(T* words, const T* address) {
   }
 }
 
-/// By the block: part `part` of `parts` of the sum.
+/// By the block: part `part` of 2^log2_parts of the sum.
 template <class Exec, class S>
-MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, int parts) {
+MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, int log2_parts) {
   constexpr auto kSpec = S{}();
   constexpr int kUnit = kElementsPerUnit<S>;
   constexpr int kInBytes = kUnit * bytes_of(kSpec.input);
@@ -97,7 +97,7 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
   if (sum.weights != nullptr) load_words<kSpec.top_k>(weights, sum.weights);
   const bool wanted = sum.token < *sum.num_tokens;
 
-  const int units_per_part = ceil_div(kUnits, parts);
+  const int units_per_part = (kUnits + (1 << log2_parts) - 1) >> log2_parts;
   const int end = min_of(units_per_part * (part + 1), kUnits);
   for (int unit = units_per_part * part + ex.thread(); unit < end; unit += ex.num_threads()) {
     float total[kUnit];
@@ -115,13 +115,13 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
       MOELINK_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
         const int k = first + j;
-        if (k >= kSpec.top_k || static_cast<u64>(indices[k]) >= static_cast<u64>(sum.num_rows)) continue;
+        if (k >= kSpec.top_k || static_cast<u32>(indices[k]) >= sum.num_rows) continue;
         rows[j].load_once(sum.rows + indices[k] * sum.row_stride_bytes + static_cast<i64>(unit) * kInBytes);
       }
       MOELINK_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
         const int k = first + j;
-        if (k >= kSpec.top_k || static_cast<u64>(indices[k]) >= static_cast<u64>(sum.num_rows)) continue;
+        if (k >= kSpec.top_k || static_cast<u32>(indices[k]) >= sum.num_rows) continue;
         float values[kUnit];
         rows[j].to_floats(values);
         MOELINK_UNROLL
@@ -138,17 +138,18 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
 #else
 
 template <class Exec, class S>
-void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int parts) {
+void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int log2_parts) {
   if (sum.token >= *sum.num_tokens) return;
   constexpr i64 kUnit = 8;  // parts begin at whole units, as on a GPU
-  const i64 units_per_part = ceil_div(ceil_div(spec().hidden, kUnit), static_cast<i64>(parts));
+  const i64 units_per_part = ceil_div(ceil_div(spec().hidden, kUnit), i64{1} << log2_parts);
   const i64 begin = min_of(units_per_part * part * kUnit, static_cast<i64>(spec().hidden));
   const i64 end = min_of(begin + units_per_part * kUnit, static_cast<i64>(spec().hidden));
   const u8* rows[kMaxTopK];
   for (int k = 0; k < spec().top_k; ++k) {
     const i64 row = sum.indices[k];
-    const bool exists = row >= 0 && row < sum.num_rows;
-    rows[k] = exists ? sum.rows + row * sum.row_stride_bytes + begin * bytes_of(spec().input) : nullptr;
+    rows[k] = static_cast<u32>(row) < sum.num_rows
+                  ? sum.rows + row * sum.row_stride_bytes + begin * bytes_of(spec().input)
+                  : nullptr;
   }
   host_reduce_row(spec().input, spec().output,
                   {.rows = rows,
