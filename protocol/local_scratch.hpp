@@ -25,10 +25,10 @@ struct DecodeScratch {
 /// How rows pass through the ring of a block (primitives/row_ring.cuh): in chunks; a row's first is followed by the
 /// token's scale bytes if bulk copies can carry them.
 struct RingShape {
-  i32 chunks_per_row;
-  i32 chunk_bytes;  ///< of every chunk but a row's last
-  i32 stage_bytes;
-  i32 stages;
+  i32 chunks_per_row = 0;
+  i32 chunk_bytes = 0;  ///< of every chunk but a row's last
+  i32 stage_bytes = 0;
+  i32 stages = 0;
 
   static constexpr i32 kLargestChunkBytes = 16 << 10;
   static constexpr i32 kLargestBulkScaleBytes = 2 << 10;
@@ -40,12 +40,21 @@ struct RingShape {
     return scale_bytes % 16 == 0 && scale_bytes <= kLargestBulkScaleBytes ? scale_bytes : 0;
   }
 
-  /// `ring_bytes`: for all stages, at least kLeastRingBytes.
+  /// `ring_bytes`: for all stages, at least kLeastRingBytes. (Kernels compute this before their first load: where the
+  /// row is known at compile time and fits a chunk, no division is left but by a constant.)
   MOELINK_DEVICE constexpr RingShape(i64 row_bytes, i32 scale_bytes, i32 ring_bytes) {
     const i32 scales = bulk_scale_bytes(scale_bytes);
-    const i64 most_bytes = min_of(ring_bytes / kLeastStages / 128 * 128 - round_up(scales, 128), kLargestChunkBytes);
-    chunks_per_row = static_cast<i32>(ceil_div(row_bytes, max_of(most_bytes, 128L)));
-    chunk_bytes = static_cast<i32>(round_up(ceil_div(row_bytes, static_cast<i64>(chunks_per_row)), 16L));
+    const i32 most_bytes = min_of(ring_bytes / kLeastStages / 128 * 128 - round_up(scales, 128), kLargestChunkBytes);
+    if (row_bytes <= most_bytes) {
+      chunks_per_row = 1;
+      chunk_bytes = static_cast<i32>(row_bytes);
+      stage_bytes = static_cast<i32>(round_up(row_bytes + scales, 128L));
+      stages = min_of(ring_bytes / static_cast<i32>(round_up(row_bytes + scales, 128L)), kMostStages);
+      return;
+    }
+    const u32 units = static_cast<u32>(row_bytes / 16);
+    chunks_per_row = static_cast<i32>(ceil_div(units, static_cast<u32>(max_of(most_bytes, 128)) / 16));
+    chunk_bytes = static_cast<i32>(ceil_div(units, static_cast<u32>(chunks_per_row))) * 16;
     stage_bytes = round_up(chunk_bytes + scales, 128);
     stages = min_of(ring_bytes / stage_bytes, kMostStages);
   }

@@ -30,6 +30,9 @@ struct LocalDecode {
   static constexpr const char* kName = "LocalDecode";
   static constexpr const char* kHeader = "moelink/device/moe/local_decode.cuh";
 
+  static constexpr int kIdsAtOnce = 4;  ///< of one thread
+  using Ids = IdBatch<kIdsAtOnce>;
+
   /// The block's scratch, as pointers.
   struct Scratch {
     u32* counts;
@@ -50,6 +53,8 @@ struct LocalDecode {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    Ids ids;  // the first that this thread counts
+    ids.load(args.expert_ids, args.id_bytes, ex.thread(), ex.num_threads(), args.num_tokens * spec().top_k);
     const PartShape<Exec, S> shape(spec, args);
     const i32 num_items = args.num_tokens << shape.log2_parts;
     TokenPart<Exec, S> part(spec);
@@ -59,55 +64,49 @@ struct LocalDecode {
     const i32 num_tokens = clamp_token_count(args, given_tokens);
 
     const Scratch scratch(ex, spec, args);
-    count_entries(ex, spec, args, num_tokens, scratch);
+    count_entries(ex, spec, args, num_tokens * spec().top_k, ids, scratch);
     for (i32 index = ex.block(); index < num_items; index += ex.num_blocks()) {
       if (index != ex.block()) part.load(ex, spec, args, shape, index, args.weights);
       find_rows(ex, spec, args, part.token(), scratch);
-      part.store_weights(ex, scratch.weights);
+      part.store_weights(ex, spec, scratch.weights);
       ex.sync_block();
       if (part.token() < num_tokens) {
         part.store(ex, spec, args, scratch.rows, scratch.weights);
-        if (part.is_first()) publish_entries(ex, spec, args, part.token(), scratch);
+        if (part.is_first()) publish_entries(ex, spec, args, part, scratch);
       }
-      ex.sync_block();
+      if (index + ex.num_blocks() < num_items) ex.sync_block();
     }
     publish_experts(ex, spec, args, scratch.counts);
-    if (ex.block() == 0 && ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
+    if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
+    if (ex.block() == 0) {
+      report_out_of_range(ex, spec, args, scratch.codes);
+      if (ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
+    }
     phase.advance(args.status);
   }
 
  private:
-  /// All ids as codes, and how many there are of each expert.
+  /// All ids as codes, and how many there are of each expert. Entries from `end` on are skipped. `ids`: the thread's
+  /// first, under way.
   template <class Exec, class S>
-  MOELINK_DEVICE static void count_entries(const Exec& ex, S spec, const Args& args, i32 num_tokens,
+  MOELINK_DEVICE static void count_entries(const Exec& ex, S spec, const Args& args, i32 end, Ids& ids,
                                            const Scratch& scratch) {
-    constexpr int kAtOnce = 4;  // ids of one thread in flight; the first are, while the counters are cleared
     const i32 bound = args.num_tokens * spec().top_k;
-    const i32 end = num_tokens * spec().top_k;
     const i32 step = ex.num_threads();
-    u32 out_of_range = 0;
-    for (i32 first = 0; first == 0 || first < bound; first += kAtOnce * step) {
-      IdWords ids[kAtOnce];
+    clear_words(ex, scratch.counts, spec().num_experts);
+    ex.sync_block();
+    for (i32 first = ex.thread(); first < bound;) {
       MOELINK_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const i32 entry = first + ex.thread() + i * step;
-        if (entry < bound) ids[i] = load_id(args, entry);
-      }
-      if (first == 0) {
-        clear_words(ex, scratch.counts, spec().num_experts);
-        ex.sync_block();
-      }
-      MOELINK_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const i32 entry = first + ex.thread() + i * step;
-        if (entry >= bound) continue;
-        const u16 code = entry < end ? ids[i].code(spec().num_experts) : kSkippedCode;
+      for (int i = 0; i < kIdsAtOnce; ++i) {
+        const i32 entry = first + i * step;
+        if (entry >= bound) break;
+        const u16 code = entry < end ? ids.ids[i].code(spec().num_experts) : kSkippedCode;
         scratch.codes[entry] = code;
         if (code < spec().num_experts) scratch_add(ex, &scratch.counts[code], 1);
-        out_of_range += code == kOutOfRangeCode ? 1 : 0;
       }
+      first += kIdsAtOnce * step;
+      ids.load(args.expert_ids, args.id_bytes, first, step, bound);
     }
-    if (ex.block() == 0) report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
     ex.sync_block();
   }
 
@@ -120,8 +119,9 @@ struct LocalDecode {
       const u16 code = scratch.codes[entry];
       i32 row = -1;
       if (code < spec().num_experts) {
-        const u32 below = limits.packed() ? sum_aligned(ex, scratch.counts, code, limits.alignment) : 0;
-        const u32 place = limits.first(code, below) + count_equal(ex, scratch.codes, entry, code);
+        u32 rows_before = count_equal(ex, scratch.codes, entry, code);
+        if (limits.packed()) rows_before += sum_aligned(ex, scratch.counts, code, limits.alignment);
+        const u32 place = warp_sum(ex, rows_before) + (limits.packed() ? 0 : limits.first(code, 0));
         if (place < limits.end(code)) row = static_cast<i32>(place);
       }
       if (ex.lane() == 0) scratch.rows[k] = row;
@@ -129,12 +129,20 @@ struct LocalDecode {
   }
 
   template <class Exec, class S>
-  MOELINK_DEVICE static void publish_entries(const Exec& ex, S spec, const Args& args, i32 token,
+  MOELINK_DEVICE static void publish_entries(const Exec& ex, S spec, const Args& args, const TokenPart<Exec, S>& part,
                                              const Scratch& scratch) {
     for (i32 k = ex.thread(); k < spec().top_k; k += ex.num_threads()) {
-      const i32 entry = token * spec().top_k + k;
-      publish_entry(args, entry, scratch.rows[k], scratch.codes[entry], scratch.weights[k]);
+      const i32 entry = part.token() * spec().top_k + k;
+      publish_entry(args, entry, scratch.rows[k], scratch.codes[entry], part.weight(k));
     }
+  }
+
+  /// By the block, which has nothing else to do any more.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void report_out_of_range(const Exec& ex, S spec, const Args& args, const u16* codes) {
+    if (ex.warp() != 0) return;
+    const i32 bound = args.num_tokens * spec().top_k;
+    report_warp_sum(ex, &args.status->ids_out_of_range, count_equal(ex, codes, bound, kOutOfRangeCode));
   }
 };
 

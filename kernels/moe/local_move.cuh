@@ -69,7 +69,7 @@ struct LocalMove {
         const i64 entry = static_cast<i64>(part.token()) * spec().top_k + k;
         rows[k] = finder.place(ex, entry, finder.load(entry)).row;
       }
-      part.store_weights(ex, weights);
+      part.store_weights(ex, spec, weights);
       ex.sync_block();
       part.store(ex, spec, args, rows, weights);
       ex.sync_block();

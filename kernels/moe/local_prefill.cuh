@@ -1,5 +1,5 @@
 // Dispatch of many tokens in one launch. A block has a contiguous range of tokens and
-//  1. begins to load its first rows into the ring,
+//  1. begins to read ids, then to load its first rows into the ring,
 //  2. learns how many entries of each expert the blocks before have, and all. Either every block reads all ids
 //     (`every_block_counts`: as long as that takes no longer than barriers do), or, in a resident grid,
 //      a. counts its own entries into its row of the matrix counts[block][expert]; grid barrier;
@@ -46,12 +46,12 @@ struct LocalPrefill {
     u32* warp_sums = reinterpret_cast<u32*>(scratch + at.warp_sums);
 
     TokenRows<Exec, S> token_rows(spec, args, at, scratch, range);
-    token_rows.start(ex);
+    const auto start_rows = [&] { token_rows.start(ex); };
     if (every_block_counts) {
-      count_all(ex, spec, args, range, num_tokens, next, totals);
+      count_all(ex, spec, args, range, num_tokens, next, totals, start_rows);
       find_first_rows(ex, spec, args, next, totals, next, warp_sums);
     } else {
-      count_own(ex, spec, args, range, next);
+      count_own(ex, spec, args, range, next, start_rows);
       bool all_came = grid_barrier(ex, args.grid_barrier, args.fault);
       if (all_came) {
         sum_columns(ex, spec, args);
@@ -106,44 +106,45 @@ struct LocalPrefill {
     return static_cast<i64>(block) * round_up(spec().num_experts, 4);
   }
 
-  /// Calls count(code, entry) for every entry of [first, end), by the block, several loads under way. Returns this
-  /// thread's ids out of range.
-  template <class Exec, class S, class Count>
-  MOELINK_DEVICE static u32 for_each_code(const Exec& ex, S spec, const Args& args, i64 first, i64 end,
-                                          const Count& count) {
+  /// Calls count(code, entry) for every entry of [first, end), by the block, several loads under way. `meanwhile` is
+  /// called once while the first are: reads of ids must not queue behind those of rows.
+  template <class Exec, class S, class Meanwhile, class Count>
+  MOELINK_DEVICE static void for_each_code(const Exec& ex, S spec, const Args& args, i64 first, i64 end,
+                                           const Meanwhile& meanwhile, const Count& count) {
     constexpr int kAtOnce = 8;
-    u32 out_of_range = 0;
-    for (i64 from = first + ex.thread(); from < end; from += kAtOnce * ex.num_threads()) {
-      IdWords ids[kAtOnce];
+    const i32 step = ex.num_threads();
+    for (i64 round = first; round == first || round < end; round += kAtOnce * step) {
+      const i64 from = round + ex.thread();
+      IdBatch<kAtOnce> batch;
+      batch.load(args.expert_ids, args.id_bytes, from, step, end);
+      if (round == first) meanwhile();
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const i64 entry = from + i * ex.num_threads();
-        if (entry < end) ids[i] = load_id(args, entry);
-      }
-      MOELINK_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const i64 entry = from + i * ex.num_threads();
-        if (entry >= end) break;
-        const u16 code = ids[i].code(spec().num_experts);
-        if (code < spec().num_experts) count(code, entry);
-        out_of_range += code == kOutOfRangeCode ? 1 : 0;
+        if (from + i * step >= end) break;
+        count(batch.ids[i].code(spec().num_experts), from + i * step);
       }
     }
-    return out_of_range;
   }
 
   /// All entries: those of blocks before this one, and all of them, per expert. In scratch.
-  template <class Exec, class S>
+  template <class Exec, class S, class Meanwhile>
   MOELINK_DEVICE static void count_all(const Exec& ex, S spec, const Args& args, TokenRange range, i32 num_tokens,
-                                       u32* below_block, u32* totals) {
-    clear_words(ex, below_block, spec().num_experts);
-    clear_words(ex, totals, spec().num_experts);
-    ex.sync_block();
+                                       u32* below_block, u32* totals, const Meanwhile& start_rows) {
     const i64 first_own = static_cast<i64>(range.first) * spec().top_k;
-    // Each entry adds to one counter; totals lack those below until all are counted.
-    const u32 out_of_range = for_each_code(
+    u32 out_of_range = 0;
+    for_each_code(
         ex, spec, args, 0, static_cast<i64>(num_tokens) * spec().top_k,
-        [&](u16 code, i64 entry) { scratch_add(ex, &(entry < first_own ? below_block : totals)[code], 1); });
+        [&] {
+          start_rows();
+          clear_words(ex, below_block, spec().num_experts);
+          clear_words(ex, totals, spec().num_experts);
+          ex.sync_block();
+        },
+        [&](u16 code, i64 entry) {
+          // Each entry adds to one counter; totals lack those below until all are counted.
+          if (code < spec().num_experts) scratch_add(ex, &(entry < first_own ? below_block : totals)[code], 1);
+          out_of_range += code == kOutOfRangeCode ? 1 : 0;
+        });
     if (ex.block() == 0) report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
     ex.sync_block();
     for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) totals[e] += below_block[e];
@@ -151,13 +152,21 @@ struct LocalPrefill {
   }
 
   /// Entries of each expert in this block's range, into scratch and the matrix.
-  template <class Exec, class S>
-  MOELINK_DEVICE static void count_own(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts) {
-    clear_words(ex, counts, spec().num_experts);
-    ex.sync_block();
-    const u32 out_of_range = for_each_code(ex, spec, args, static_cast<i64>(range.first) * spec().top_k,
-                                           static_cast<i64>(range.end) * spec().top_k,
-                                           [&](u16 code, i64) { scratch_add(ex, &counts[code], 1); });
+  template <class Exec, class S, class Meanwhile>
+  MOELINK_DEVICE static void count_own(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts,
+                                       const Meanwhile& start_rows) {
+    u32 out_of_range = 0;
+    for_each_code(
+        ex, spec, args, static_cast<i64>(range.first) * spec().top_k, static_cast<i64>(range.end) * spec().top_k,
+        [&] {
+          start_rows();
+          clear_words(ex, counts, spec().num_experts);
+          ex.sync_block();
+        },
+        [&](u16 code, i64) {
+          if (code < spec().num_experts) scratch_add(ex, &counts[code], 1);
+          out_of_range += code == kOutOfRangeCode ? 1 : 0;
+        });
     report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
     ex.sync_block();
     u32* row = args.block_counts + matrix_row(spec, ex.block());

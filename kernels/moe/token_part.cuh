@@ -49,25 +49,24 @@ class TokenPart {
     row_.load(ex, static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_, bytes);
     const float* weights_of_token = weights == nullptr ? nullptr : weights + token * spec().top_k;
     weights_.load(ex, weights_of_token, spec().top_k, 1.0F);
-    if (is_first() && args.scales != nullptr) {
+    if (spec().scale_bytes != 0 && is_first() && args.scales != nullptr) {
       scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
     }
   }
 
-  /// By the block: writes the weights to scratch.
-  MOELINK_DEVICE void store_weights(const Exec& ex, float* weights) const { weights_.store(ex, weights); }
+  /// By the block: writes the weights to scratch, if store() will want them there.
+  MOELINK_DEVICE void store_weights(const Exec& ex, S spec, float* weights) const {
+    if (!Exec::kIsDevice || spec().weighted != Element::none) weights_.store(ex, weights);
+  }
+  /// Weight `k`, for the thread k % num_threads.
+  MOELINK_DEVICE float weight(int k) const { return weights_.get(k); }
 
   /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
                             const float* weights) const {
-    u8* base = static_cast<u8*>(args.rows) + first_byte_;
-    const bool streaming = is_streaming(spec, args);
-    MOELINK_UNROLL
-    for (i32 k = 0; k < spec().top_k; ++k) {
-      const i64 row = rows[k];
-      if (row >= 0) row_.store(ex, base + row * args.row_stride_bytes, weights[k], streaming);
-    }
-    if (!is_first() || args.row_scales == nullptr) return;
+    row_.store_all(ex, static_cast<u8*>(args.rows) + first_byte_, args.row_stride_bytes, rows, weights,
+                   is_streaming(spec, args));
+    if (spec().scale_bytes == 0 || !is_first() || args.row_scales == nullptr) return;
     for (i32 k = 0; k < spec().top_k; ++k) {
       const i64 row = rows[k];
       if (row >= 0) scales_.store(ex, static_cast<u8*>(args.row_scales) + row * spec().scale_bytes);

@@ -28,10 +28,15 @@ struct TokenRange {
   i32 first;
   i32 end;
 
+  /// The first blocks have one token more if they cannot all have as many.
   template <class Exec>
-  MOELINK_DEVICE TokenRange(const Exec& ex, i32 num_tokens)
-      : first(static_cast<i32>(static_cast<i64>(num_tokens) * ex.block() / ex.num_blocks())),
-        end(static_cast<i32>(static_cast<i64>(num_tokens) * (ex.block() + 1) / ex.num_blocks())) {}
+  MOELINK_DEVICE TokenRange(const Exec& ex, i32 num_tokens) {
+    const u32 each = static_cast<u32>(num_tokens) / static_cast<u32>(ex.num_blocks());
+    const u32 rest = static_cast<u32>(num_tokens) - each * static_cast<u32>(ex.num_blocks());
+    const u32 block = static_cast<u32>(ex.block());
+    first = static_cast<i32>(block * each + min_of(block, rest));
+    end = first + static_cast<i32>(each + (block < rest ? 1 : 0));
+  }
 };
 
 /// Where one entry's row goes.

@@ -42,4 +42,32 @@ MOELINK_DEVICE IdWords load_id(const void* ids, i32 id_bytes, i64 index) {
   return id;
 }
 
+/// Up to kCount elements of an array of ids, `step` apart, as loaded by one thread.
+template <int kCount>
+struct IdBatch {
+  IdWords ids[kCount];
+
+  /// Begins to read elements index, index + step, ... below `end`.
+  MOELINK_DEVICE void load(const void* array, i32 id_bytes, i64 index, i32 step, i64 end) {
+    if (id_bytes == 4) {
+      const i32* narrow = static_cast<const i32*>(array) + index;
+      MOELINK_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        if (index + i * step >= end) break;
+        ids[i].low = static_cast<u32>(narrow[i * step]);
+      }
+      MOELINK_UNROLL
+      for (int i = 0; i < kCount; ++i) ids[i].high = static_cast<u32>(static_cast<i32>(ids[i].low) >> 31);
+    } else {
+      const i64* wide = static_cast<const i64*>(array) + index;
+      MOELINK_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        if (index + i * step >= end) break;
+        const u64 id = static_cast<u64>(wide[i * step]);
+        ids[i] = {static_cast<u32>(id), static_cast<u32>(id >> 32)};
+      }
+    }
+  }
+};
+
 }  // namespace moelink

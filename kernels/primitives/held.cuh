@@ -23,11 +23,16 @@ class Held {
 
   /// By the block: destination[0, count) = what was read.
   MOELINK_DEVICE void store(const Exec& ex, T* destination) const {
+    for (int i = ex.thread(); i < count_; i += ex.num_threads()) destination[i] = get(i);
+  }
+
+  /// Element `i`, which is the thread's own: i % num_threads is the thread.
+  MOELINK_DEVICE T get(int i) const {
 #if MOELINK_ON_DEVICE
-    if (ex.thread() < count_) destination[ex.thread()] = held_;
+    (void)i;
+    return held_;
 #else
-    (void)ex;
-    for (int i = 0; i < count_; ++i) destination[i] = source_ == nullptr ? held_ : source_[i];
+    return source_ == nullptr ? held_ : source_[i];
 #endif
   }
 

@@ -22,7 +22,7 @@ namespace moelink {
 template <class Exec, class S>
 class RowPart {
  public:
-  static constexpr int kVectors = 4;
+  static constexpr int kVectors = 2;
   static constexpr int kStep = S{}().threads * 16;  ///< bytes that the block moves by one access per thread
   static constexpr int kMaxBytes = kStep * kVectors;
 
@@ -35,6 +35,18 @@ class RowPart {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (i * kStep < left_) held_[i] = ld_nc_v4_once(mine + i * kStep);
+    }
+  }
+
+  /// By the block: writes the part to every row >= 0 of `rows` (block scratch), at `base` + row * row_stride_bytes.
+  /// Weighted, if the spec says so, by `weights` (block scratch).
+  MOELINK_DEVICE void store_all(const Exec& ex, u8* base, i64 row_stride_bytes, const i32* rows, const float* weights,
+                                bool streaming) const {
+#pragma unroll 4
+    for (int k = 0; k < S{}().top_k; ++k) {
+      const i64 row = rows[k];
+      const float weight = S{}().weighted != Element::none ? weights[k] : 1.0F;
+      if (row >= 0) store(ex, base + row * row_stride_bytes, weight, streaming);
     }
   }
 
@@ -59,11 +71,17 @@ class RowPart {
  public:
   static constexpr i32 kMaxBytes = 0x7ffffff0;
 
-  explicit RowPart(S spec) : weighted_(spec().weighted) {}
+  explicit RowPart(S spec) : weighted_(spec().weighted), top_k_(spec().top_k) {}
 
   void load(const Exec&, const u8* source, i32 bytes) {
     source_ = source;
     bytes_ = max_of(bytes, 0);
+  }
+  void store_all(const Exec& ex, u8* base, i64 row_stride_bytes, const i32* rows, const float* weights,
+                 bool streaming) const {
+    for (int k = 0; k < top_k_; ++k) {
+      if (rows[k] >= 0) store(ex, base + rows[k] * row_stride_bytes, weights[k], streaming);
+    }
   }
   void store(const Exec&, u8* place, float weight, bool streaming) const {
     host_copy_row(place, source_, bytes_, weighted_, weight, streaming);
@@ -71,6 +89,7 @@ class RowPart {
 
  private:
   Element weighted_;
+  int top_k_;
   const u8* source_ = nullptr;
   i32 bytes_ = 0;
 };

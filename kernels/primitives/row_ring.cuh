@@ -59,9 +59,11 @@ class RowRing {
   /// By one warp: begins to load the first rows.
   MOELINK_DEVICE void start(const Exec& ex) {
     if (ex.lane() == 0) {
+#pragma unroll 1
       for (int s = 0; s < shape_.stages; ++s) mbarrier_init(&barriers_[s], 1);
       fence_mbarrier_init();
     }
+#pragma unroll 1
     for (int s = 0; s < shape_.stages; ++s) load_next(ex);
     ex.sync_warp();
   }

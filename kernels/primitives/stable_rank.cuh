@@ -6,8 +6,8 @@
 
 namespace moelink {
 
-/// How many of codes[0, end) equal `code`, in every lane of the warp. `codes` is block scratch, 16-byte aligned and
-/// readable to the next multiple of 16 bytes.
+/// This lane's share of: how many of codes[0, end) equal `code`. The warp's shares add up to the whole. `codes` is
+/// block scratch, 16-byte aligned.
 template <class Exec>
 MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 code) {
 #if MOELINK_ON_DEVICE
@@ -15,7 +15,7 @@ MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 co
   const Vec16* vectors = reinterpret_cast<const Vec16*>(codes);
   const u32 pattern = code * 0x10001u;
   u32 matches = 0;  // two 16-bit counts
-#pragma unroll 2
+#pragma unroll 1
   for (int v = ex.lane(); v < end / kPerVector; v += 32) {
     const Vec16 eight = vectors[v];
     matches += __vseteq2(eight.x, pattern) + __vseteq2(eight.y, pattern);
@@ -24,7 +24,7 @@ MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 co
   u32 count = (matches & 0xffffu) + (matches >> 16);
   const int last = end / kPerVector * kPerVector + ex.lane();
   if (last < end) count += codes[last] == code;
-  return warp_sum(ex, count);
+  return count;
 #else
   (void)ex;
   u32 count = 0;
@@ -33,15 +33,15 @@ MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 co
 #endif
 }
 
-/// The sum of counts[0, end), each rounded up to `alignment` (a power of two), in every lane of the warp. `counts` is
-/// block scratch, 16-byte aligned.
+/// This lane's share of: the sum of counts[0, end), each rounded up to `alignment` (a power of two). `counts` is block
+/// scratch, 16-byte aligned.
 template <class Exec>
 MOELINK_DEVICE u32 sum_aligned(const Exec& ex, const u32* counts, int end, u32 alignment) {
   const u32 mask = alignment - 1;
   u32 sum = 0;
 #if MOELINK_ON_DEVICE
   const Vec16* vectors = reinterpret_cast<const Vec16*>(counts);
-#pragma unroll 2
+#pragma unroll 1
   for (int v = ex.lane(); v < end / 4; v += 32) {
     const Vec16 four = vectors[v];
     sum += ((four.x + mask) & ~mask) + ((four.y + mask) & ~mask);
@@ -50,9 +50,10 @@ MOELINK_DEVICE u32 sum_aligned(const Exec& ex, const u32* counts, int end, u32 a
   const int last = end / 4 * 4 + ex.lane();
   if (last < end) sum += (counts[last] + mask) & ~mask;
 #else
+  (void)ex;
   for (int i = 0; i < end; ++i) sum += (counts[i] + mask) & ~mask;
 #endif
-  return warp_sum(ex, sum);
+  return sum;
 }
 
 /// Each lane with a valid code (below `num_codes`) gets next[code] plus the number of lower lanes with the same code;
