@@ -1,17 +1,17 @@
 // The one way to wait.
 //
 // NOTE [bounded waits]. Nothing in the library waits on another block or rank except through wait_until():
-//  1. It polls. `poll(u64& seen)` loads with the order that the algorithm needs (an acquire, if data follows), puts
-//  what it
-//     saw into `seen` and returns whether that is enough. When it is, wait_until() returns true, at the cost of the
+//  1. It polls. `poll(u64& seen)` loads with the order that the algorithm needs (an acquire, if data follows), puts what
+//     it saw into `seen` and returns whether that is enough. When it is, wait_until() returns true, at the cost of the
 //     polls.
-//  2. Now and then it looks at the fault word: a fault of this rank or a peer ends every wait at once, so that whatever
-//  is
-//     queued behind does not wait its own deadline each. More rarely it looks whether the host wants to give up.
-//  3. Past the deadline, counted from the first polls, it reports the fault: who waited, for whom, in which phase and
+//  2. Now and then it checks the fault word, in this device's memory: a fault of this rank or a peer ends every wait at
+//     once, so that whatever is queued behind does not wait its own deadline each.
+//  3. Rarely, on a GPU after some milliseconds, it looks at the clock and at the host's wish to give up. Both leave the
+//     SM and are served one after the other for the whole device: a look by every waiting block in the first
+//     microseconds would cost more than what it waits for (docs/decisions/0009-waits-look-rarely.md).
+//  4. Past the deadline, counted from the first look, it reports the fault: who waited, for whom, in which phase and
 //     epoch, what it expected and saw. The first report wins.
-//  4. On a fault it returns false. The caller then leaves in good order: it passes the block barriers its block
-//  expects,
+//  5. On a fault it returns false. The caller then leaves in good order: it passes the block barriers its block expects,
 //     touches no payload, and writes no flag that would say otherwise.
 // One thread polls; how the others learn the outcome is up to the caller (sync_block_or, as in grid_barrier.cuh).
 #pragma once
@@ -24,27 +24,28 @@ namespace moelink {
 /// Waits, with the deadline of `context`, until poll(seen) is true. Returns whether it came true.
 template <class Poll>
 MOELINK_DEVICE bool wait_until(const FaultContext& context, const WaitFor& what, Poll&& poll) {
-  constexpr u32 kPollsPerCheck = 64;  // some 40 us on a GPU
-  constexpr u32 kFirstCheck = 8;      // early, for when there is a fault already
-  constexpr u32 kChecksPerLook = 16;  // at host memory
+  constexpr u32 kPollsPerCheck = 64;
+  constexpr u32 kFirstCheck = 8;  // early, for when there is a fault already
+  constexpr u32 kPollsPerLook = MOELINK_ON_DEVICE ? 4096 : kPollsPerCheck;
   u64 seen = 0;
   u64 start_ns = 0;
+  u64 waited_ns = 0;
   for (u32 polls = 0;; ++polls) {
     if (poll(seen)) {
       return true;
     }
-    if (polls % kPollsPerCheck == kFirstCheck) {
+    if (polls % kPollsPerCheck == kFirstCheck && notice_fault(context, what, seen, waited_ns)) {
+      return false;
+    }
+    if (polls % kPollsPerLook == kPollsPerLook - 1) {
       const u64 now_ns = clock_ns();
-      start_ns = polls == kFirstCheck ? now_ns : start_ns;
-      const u64 waited_ns = now_ns - start_ns;
-      if (notice_fault(context, what, seen, waited_ns)) {
-        return false;
-      }
+      start_ns = start_ns == 0 ? now_ns : start_ns;
+      waited_ns = now_ns - start_ns;
       if (waited_ns > context.timeout_ns) {
         report_fault(context, FaultKind::wait_expired, what, seen, waited_ns);
         return false;
       }
-      if (polls / kPollsPerCheck % kChecksPerLook == 0 && abort_requested(context)) {
+      if (abort_requested(context)) {
         report_fault(context, FaultKind::aborted, what, seen, waited_ns);
         return false;
       }
