@@ -43,25 +43,18 @@ struct AllReduceKernelArgs {
   const void* input;
   void* output;
   i64 num_elements;
-  i64 chunk_vectors;   ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
-  Window window;       ///< the symmetric buffer, laid out by AllReduceLayout
-  i32 group_blocks;    ///< staged algorithms: blocks that signal together; the grid is a multiple of it
-  u64* private_words;  ///< laid out by AllReducePrivate, zero at construction
+  i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
+  Window window;      ///< the symmetric buffer, laid out by AllReduceLayout
+  u64* block_epochs;  ///< private, laid out by AllReduceEpochs, zero at construction
   FaultContext fault;
 };
 
-/// Private words of one AllReduce: an epoch per block and algorithm, and the counters by which blocks gather in groups.
-struct AllReducePrivate {
-  static constexpr i64 kCounterSteps = 4;  ///< counters of so many consecutive steps are apart
-  static constexpr i64 kCounters = kCounterSteps * kMaxStagedBlocks;
-
-  static constexpr i64 kPushEpochs = 0;
-  static constexpr i64 kPullEpochs = kPushEpochs + kMaxPushBlocks;
-  static constexpr i64 kTwoShotEpochs = kPullEpochs + kMaxStagedBlocks;
-  static constexpr i64 kPullCounters = kTwoShotEpochs + kMaxStagedBlocks;
-  static constexpr i64 kStagedCounters = kPullCounters + kCounters;
-  static constexpr i64 kReducedCounters = kStagedCounters + kCounters;
-  static constexpr i64 kNumWords = kReducedCounters + kCounters;
+/// The private epochs: one word per block and algorithm.
+struct AllReduceEpochs {
+  static constexpr i64 kPush = 0;
+  static constexpr i64 kPull = kPush + kMaxPushBlocks;
+  static constexpr i64 kTwoShot = kPull + kMaxStagedBlocks;
+  static constexpr i64 kCount = kTwoShot + kMaxStagedBlocks;
 };
 
 /// The symmetric buffer of one AllReduce. Every rank carves the same.

@@ -6,8 +6,8 @@
 //   2. waits for every rank's signal of this step, adds the chunk from every rank's staging in rank order, stores the
 //      sum.
 //
-// Memory: staging [kPullSlots][kMaxStagedBlocks][slot_bytes], flags [groups][num_ranks] in the symmetric buffer; an
-// epoch per block and the groups' counters in private memory.
+// Memory: staging [kPullSlots][kMaxStagedBlocks][slot_bytes], flags [kMaxStagedBlocks][num_ranks] in the symmetric
+// buffer; one private epoch per block.
 #pragma once
 
 #include "moelink/device/all_reduce/access.cuh"
@@ -33,12 +33,11 @@ struct AllReducePull {
   template <Element E, class Exec, class S>
   MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
     const AllReduceLayout layout = AllReduceLayout::of(spec());
-    const SignalPlace staged{layout.pull_flags, AllReducePrivate::kPullCounters};
     const UnicastAccess<E, S> access(spec, args);
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
     const i64 steps = num_steps(ex, args, input.num_vectors());
-    BlockEpoch epochs(ex, args, AllReducePrivate::kPullEpochs);
+    BlockEpoch epochs(ex, args, AllReduceEpochs::kPull);
 
     const auto staging_of = [&](u64 epoch) {
       const i64 slot = static_cast<i64>(epoch % kPullSlots) * kMaxStagedBlocks + ex.block();
@@ -47,7 +46,7 @@ struct AllReducePull {
     const auto stage = [&](i64 step, u64 epoch) {
       stage_chunk(ex, input, chunk_of(ex, args, input.num_vectors(), step),
                   args.window.template at<Vec16>(args.window.rank, staging_of(epoch), spec().num_ranks));
-      signal_ranks(ex, spec, args, staged, epoch);
+      signal_ranks(ex, spec, args, layout.pull_flags, epoch);
     };
 
     u64 epoch = epochs.advance();
@@ -56,7 +55,7 @@ struct AllReducePull {
       if (step + 1 < steps) {
         stage(step + 1, epochs.advance());
       }
-      if (!wait_for_ranks(ex, spec, args, staged, epoch, FaultPhase::all_reduce_pull)) {
+      if (!wait_for_ranks(ex, spec, args, layout.pull_flags, epoch, FaultPhase::all_reduce_pull)) {
         break;
       }
       const Chunk chunk = chunk_of(ex, args, input.num_vectors(), step);

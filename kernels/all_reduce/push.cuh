@@ -35,7 +35,7 @@ struct AllReducePush {
 
   template <Element E, class Exec, class S>
   MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
-    BlockEpoch epochs(ex, args, AllReducePrivate::kPushEpochs);
+    BlockEpoch epochs(ex, args, AllReduceEpochs::kPush);
     const u64 epoch = epochs.advance();
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);

@@ -5,8 +5,8 @@
 //   2. waits for `staged` of all, reduces its shard of the chunk, stores it to all ranks' results, signals `reduced`,
 //   3. waits for `reduced` of all and copies the chunk from its results to the output.
 //
-// Memory: staging and results [kMaxStagedBlocks][slot_bytes], two flags per group and rank in the symmetric buffer;
-// an epoch per block and the groups' counters in private memory.
+// Memory: staging and results [kMaxStagedBlocks][slot_bytes], two flags per block and rank in the symmetric buffer;
+// one private epoch per block.
 #pragma once
 
 #include "moelink/device/all_reduce/access.cuh"
@@ -43,9 +43,7 @@ struct AllReduceTwoShot {
     const i64 slot_bytes = static_cast<i64>(ex.block()) * spec().slot_bytes;
     const i64 staging = layout.two_shot_staging.offset_bytes + slot_bytes;
     const i64 results = layout.two_shot_results.offset_bytes + slot_bytes;
-    const SignalPlace staged{layout.staged_flags, AllReducePrivate::kStagedCounters};
-    const SignalPlace reduced{layout.reduced_flags, AllReducePrivate::kReducedCounters};
-    BlockEpoch epochs(ex, args, AllReducePrivate::kTwoShotEpochs);
+    BlockEpoch epochs(ex, args, AllReduceEpochs::kTwoShot);
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
 
@@ -53,15 +51,15 @@ struct AllReduceTwoShot {
       const u64 epoch = epochs.advance();
       const Chunk chunk = chunk_of(ex, args, input.num_vectors(), step);
       stage_chunk(ex, input, chunk, args.window.template at<Vec16>(args.window.rank, staging, spec().num_ranks));
-      signal_ranks(ex, spec, args, staged, epoch);
+      signal_ranks(ex, spec, args, layout.staged_flags, epoch);
 
-      if (!wait_for_ranks(ex, spec, args, staged, epoch, FaultPhase::all_reduce_staged)) {
+      if (!wait_for_ranks(ex, spec, args, layout.staged_flags, epoch, FaultPhase::all_reduce_staged)) {
         break;
       }
       reduce_shard(ex, spec, args, access, chunk, staging, results);
-      signal_ranks(ex, spec, args, reduced, epoch);
+      signal_ranks(ex, spec, args, layout.reduced_flags, epoch);
 
-      if (!wait_for_ranks(ex, spec, args, reduced, epoch, FaultPhase::all_reduce_reduced)) {
+      if (!wait_for_ranks(ex, spec, args, layout.reduced_flags, epoch, FaultPhase::all_reduce_reduced)) {
         break;
       }
       unstage_chunk(ex, args.window.template at<const Vec16>(args.window.rank, results, spec().num_ranks), chunk,

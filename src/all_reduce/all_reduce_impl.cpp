@@ -87,15 +87,13 @@ void AllReduce::Impl::set_up_kernels() {
   facts_.max_push_blocks = agreed_blocks(communicator, "AllReduce: push blocks", kMaxPushBlocks, push_per_sm);
   facts_.max_staged_blocks = agreed_blocks(communicator, "AllReduce: staged blocks",
                                            facts_.on_host ? kHostBlocks : kMaxStagedBlocks, staged_per_sm);
-  facts_.group_blocks = facts_.on_host ? 1 : std::min(kGroupBlocks, facts_.max_staged_blocks);
-  facts_.max_staged_blocks -= facts_.max_staged_blocks % facts_.group_blocks;
   agree_over_ranks(
       *communicator.state().bootstrap, "AllReduce: budget",
       [&] {
         check_push_alone(config, facts_);
         residency_ = ResidencyClaim(communicator, "AllReduce",
                                     {{facts_.max_push_blocks, push_per_sm}, {facts_.max_staged_blocks, staged_per_sm}});
-        private_words_ = zeroed(communicator.device(), AllReducePrivate::kNumWords * sizeof(u64));
+        epochs_ = zeroed(communicator.device(), AllReduceEpochs::kCount * sizeof(u64));
       },
       communicator.deadline());
 }
@@ -109,17 +107,17 @@ MemoryReport AllReduce::Impl::memory_of(const Communicator& communicator, const 
   const AllReduceLayout layout = AllReduceLayout::of(staged_spec(element, communicator.size(), false));
   const std::string ranks = text(communicator.size(), " ranks");
   const std::string slots = text(kMaxStagedBlocks, " blocks * ", kSlotBytes, " B");
-  return {.items = {{"push lines",
-                     text("2 parities * ", ranks, " * ", kMaxPushBlocks, " blocks * ", kPushSliceBytes, " B * 2"),
-                     layout.push_lines.bytes(), "shared"},
-                    {"pull staging", text(kPullSlots, " slots * ", slots), layout.pull_staging.bytes(), "shared"},
-                    {"two-shot staging", slots, layout.two_shot_staging.bytes(), "shared"},
-                    {"two-shot results", slots, layout.two_shot_results.bytes(), "shared"},
-                    {"flags", text("3 * ", kMaxStagedBlocks, " blocks * ", ranks, " * 8 B"),
-                     layout.pull_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared"},
-                    {"epochs and counters", text(AllReducePrivate::kNumWords, " * 8 B"),
-                     AllReducePrivate::kNumWords * i64{sizeof(u64)}, "device"},
-                    {"fault record", "1", sizeof(FaultRecord), "pinned host"}}};
+  return {
+      .items = {
+          {"push lines", text("2 parities * ", ranks, " * ", kMaxPushBlocks, " blocks * ", kPushSliceBytes, " B * 2"),
+           layout.push_lines.bytes(), "shared"},
+          {"pull staging", text(kPullSlots, " slots * ", slots), layout.pull_staging.bytes(), "shared"},
+          {"two-shot staging", slots, layout.two_shot_staging.bytes(), "shared"},
+          {"two-shot results", slots, layout.two_shot_results.bytes(), "shared"},
+          {"flags", text("3 * ", kMaxStagedBlocks, " blocks * ", ranks, " * 8 B"),
+           layout.pull_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared"},
+          {"epochs", text(AllReduceEpochs::kCount, " * 8 B"), AllReduceEpochs::kCount * i64{sizeof(u64)}, "device"},
+          {"fault record", "1", sizeof(FaultRecord), "pinned host"}}};
 }
 
 void AllReduce::Impl::run(const AllReduceArgs& args, StreamView stream) {
@@ -138,8 +136,7 @@ void AllReduce::Impl::run(const AllReduceArgs& args, StreamView stream) {
           .num_elements = args.num_elements,
           .chunk_vectors = plan.chunk_vectors,
           .window = workspace_->window(),
-          .group_blocks = facts_.group_blocks,
-          .private_words = private_words_.as<u64>(),
+          .block_epochs = epochs_.as<u64>(),
           .fault = workspace_->fault_context()},
          stream);
 }

@@ -33,7 +33,7 @@ class AllReduce::Impl {
   AllReduceFacts facts_;
   std::unique_ptr<NcclAllReduce> nccl_;  // then nothing below is used
   std::unique_ptr<PeerWorkspace> workspace_;
-  Buffer private_words_;
+  Buffer epochs_;
   ResidencyClaim residency_;
 };
 

@@ -51,8 +51,7 @@ AllReducePlan plan_all_reduce(const AllReduceFacts& facts, i64 num_elements) {
     plan.grid = static_cast<int>(ceil_div(vectors, i64{kPushThreads}));
     return plan;
   }
-  const i64 wanted = round_up<i64>(ceil_div(vectors, kLeastChunkVectors), facts.group_blocks);
-  plan.grid = static_cast<int>(std::min<i64>(wanted, facts.max_staged_blocks));
+  plan.grid = static_cast<int>(std::min<i64>(ceil_div(vectors, kLeastChunkVectors), facts.max_staged_blocks));
   const i64 num_steps = ceil_div<i64>(vectors, plan.grid * i64{kSlotBytes / 16});
   plan.chunk_vectors = ceil_div<i64>(vectors, plan.grid * num_steps);  // steps of equal length
   return plan;

@@ -16,7 +16,6 @@ struct AllReduceFacts {
   bool multicast = false;                    ///< every rank has the multicast mapping, and may use it
   int max_push_blocks = kMaxPushBlocks;      ///< the smallest of the ranks' budgets
   int max_staged_blocks = kMaxStagedBlocks;  ///< likewise
-  int group_blocks = 1;                      ///< blocks that signal together; max_staged_blocks is a multiple
   bool on_host = false;
   AllReduceAlgorithm only = AllReduceAlgorithm::automatic;
 };
@@ -30,9 +29,6 @@ struct AllReducePlan {
 
 /// Bytes per block and step of the staged algorithms.
 inline constexpr i32 kSlotBytes = 32 * 1024;
-
-/// Blocks of a GPU that signal together: 256 KiB a step for one release at system scope.
-inline constexpr int kGroupBlocks = 8;
 
 /// Longest message that the push algorithm can carry.
 [[nodiscard]] constexpr i64 max_push_bytes(const AllReduceFacts& facts) {
