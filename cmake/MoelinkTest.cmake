@@ -72,3 +72,11 @@ function(moelink_test name)
   file(WRITE "${properties_file}" "set_tests_properties(\${${name}_cases} PROPERTIES ${properties})\n" ${gpu_properties})
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties_file}")
 endfunction()
+
+#   moelink_mpirun_test(<name> <command>...)   runs the command as four ranks: test mpirun/<name>, label mpi. Only where
+#   MPI was found. The variables replace flags of Open MPI's mpirun, which others do not know; they ignore the variables.
+function(moelink_mpirun_test name)
+  add_test(NAME "mpirun/${name}" COMMAND "${MPIEXEC_EXECUTABLE}" ${MPIEXEC_NUMPROC_FLAG} 4 ${ARGN})
+  set_tests_properties("mpirun/${name}" PROPERTIES LABELS mpi TIMEOUT 60 ENVIRONMENT
+    "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1")
+endfunction()

@@ -1,9 +1,11 @@
 #include "peers/peer_workspace.hpp"
 
 #include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "comm/bootstrap.hpp"
 #include "comm/communicator_state.hpp"
 #include "moelink/error.hpp"
@@ -57,6 +59,9 @@ Buffer upload(const std::vector<u64*>& words, Device device) {
   return buffer;
 }
 
+/// How long a fault that is known waits for the words that explain it.
+constexpr std::chrono::milliseconds kPatience{200};
+
 }  // namespace
 
 PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes, Multicast multicast)
@@ -96,8 +101,21 @@ std::string PeerWorkspace::why_no_multicast() const {
   return reason.empty() ? "the driver refused it (a warning has its words)" : reason;
 }
 
+/// Kernels give up because the group of some rank has failed. Its reason is here or on its way, and says more.
+void PeerWorkspace::check_reason_of_abort() const {
+  const Deadline patience = Deadline::after(kPatience);
+  FaultBoard& faults = communicator_.state().bootstrap->faults();
+  while (!faults.raised() && !patience.expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  faults.check();
+}
+
 void PeerWorkspace::check() {
   if (const auto record = read_fault(*static_cast<const FaultRecord*>(record_.data()))) {
+    if (record->fault.kind == FaultKind::aborted) {
+      check_reason_of_abort();
+    }
     const Error error = error_of(*record);
     communicator_.state().bootstrap->abort(
         {.code = error.code(), .rank = record->fault.rank, .sentence = what_ + ": " + to_string(*record)});

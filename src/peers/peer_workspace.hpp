@@ -39,10 +39,13 @@ class PeerWorkspace {
   /// Why window().multicast is null though it was asked for; empty if it is not.
   [[nodiscard]] std::string why_no_multicast() const;
 
-  /// Throws the fault that a kernel met here, after telling the group; else the group's, if it has one. Never waits.
+  /// Throws the fault that a kernel met here, after telling the group; else the group's, if it has one. Never waits;
+  /// but where kernels gave up because another rank's group failed, for 0.2 s at most, for the reason.
   void check();
 
  private:
+  void check_reason_of_abort() const;
+
   Communicator communicator_;
   std::string what_;
   CommunicatorRendezvous rendezvous_;

@@ -3,78 +3,26 @@
 #include <signal.h>
 
 #include <chrono>
-#include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "comm/child_process.hpp"
-#include "comm/loopback_group.hpp"
+#include "comm/job.hpp"
 
 namespace moelink {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ChildProcess;
-using testing::Variables;
 using Clock = std::chrono::steady_clock;
+
+/// Ranks that run rank_program.
+struct Job : testing::Job {
+  Job(int size, const std::string& deadline_s) : testing::Job(MOELINK_RANK_PROGRAM, size, deadline_s) {}
+};
 
 constexpr int kForever = 1'000'000;
 constexpr auto kLong = 20s;
 constexpr auto kAtOnce = 5s;  // on a busy machine; the deadline is longer
 constexpr auto kGrace = 2s;   // a second to answer, one to leave a hub that is stopped
-
-/// The ranks of one torchrun-like start on this machine.
-class Job {
- public:
-  Job(int size, const std::string& deadline_s)
-      : size_(size), port_(testing::Door().address.port()), deadline_s_(deadline_s) {}
-
-  void start(int rank, const std::vector<std::string>& mode, const Variables& more = {}) {
-    Variables variables = {{"RANK", std::to_string(rank)},         {"WORLD_SIZE", std::to_string(size_)},
-                           {"LOCAL_RANK", std::to_string(rank)},   {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", std::to_string(port_)}, {"MOELINK_DEADLINE", deadline_s_}};
-    for (const auto& [name, value] : more) {
-      variables[name] = value;
-    }
-    std::vector<std::string> arguments = {MOELINK_RANK_PROGRAM};
-    arguments.insert(arguments.end(), mode.begin(), mode.end());
-    ranks_.push_back(std::make_unique<ChildProcess>(arguments, variables));
-  }
-
-  void start_all(const std::vector<std::string>& mode) {
-    for (int rank = 0; rank < size_; ++rank) {
-      start(rank, mode);
-    }
-  }
-
-  void wait_until_ready() {
-    for (auto& rank : ranks_) {
-      ASSERT_TRUE(rank->wait_for_output("ready")) << rank->output();
-    }
-  }
-
-  ChildProcess& rank(int r) { return *ranks_[static_cast<std::size_t>(r)]; }
-
-  /// Every rank but `except` ends within `deadline` with exit status 3 and `word` in its words.
-  void expect_errors(int except, const std::string& word, std::chrono::milliseconds deadline) {
-    const auto start = Clock::now();
-    for (int r = 0; r < size_; ++r) {
-      if (r == except) {
-        continue;
-      }
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(start + deadline - Clock::now());
-      EXPECT_EQ(rank(r).wait(left), 3) << "rank " << r << ": " << rank(r).output();
-      EXPECT_NE(rank(r).output().find(word), std::string::npos) << "rank " << r << ": " << rank(r).output();
-    }
-  }
-
- private:
-  int size_;
-  int port_;
-  std::string deadline_s_;
-  std::vector<std::unique_ptr<ChildProcess>> ranks_;
-};
 
 TEST(Processes, MeetLearnAndLeaveNothingBehind) {
   Job job(4, "20");
