@@ -61,7 +61,11 @@ struct RingShape {
 };
 
 struct PrefillScratch {
-  static constexpr i32 kBatch = 128;  ///< entries whose rows are found while those of as many others are copied
+  // Entries whose rows are found while those of as many others are copied. The first rows are wanted soon; after that
+  // the finder runs ahead, so that what is said about neighbouring rows is written at about the same time and meets in
+  // the L2: written as the copies get to it, it cost some 7 us at 8192 tokens.
+  static constexpr i32 kFirstBatch = 128;
+  static constexpr i32 kBatch = 1024;
 
   i32 experts;    ///< u32[num_experts]: this block's entries of each expert, then the next row of each
   i32 totals;     ///< u32[num_experts]: all entries of each expert, if every block counts

@@ -22,7 +22,7 @@ struct LocalCombine {
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
     constexpr i64 kStreamingBytes = 4 << 20;  // more than a host's caches keep for what comes next
-    const PhaseWord phase(ex, args.phase, PhaseWord::Call::combine);
+    const PhaseWord phase(ex, ex.block() == 0, args.phase, PhaseWord::Call::combine);
     // Powers of two, because a division would delay the first load.
     const i32 log2_parts = floor_log2(static_cast<u32>(max_of(args.parts, 1)));
     const u32 num_rows = static_cast<u32>(min_of(args.expert_output_rows, static_cast<i64>(0x7fffffff)));

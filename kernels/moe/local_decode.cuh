@@ -6,8 +6,9 @@
 //  3. finds the row of each of its token's k entries: rows of the experts below, and earlier entries of the same expert
 //     (one warp an entry),
 //  4. stores its part to those rows; the token's first part also stores scales and what is known about the entries,
-//  5. publishes offsets, counts and pads of some of the experts, last block first: a grid with a block to spare has it
-//     do nothing else. Block 0 publishes the token count, data errors and the phase.
+//  5. publishes offsets, counts and pads of some of the experts, last block first. The last block also publishes the
+//     token count, data errors and the phase. A grid with a block to spare has it do nothing else: late stores are what
+//     a kernel's end waits for.
 //
 // Ordering: every block derives the same places from the same ids, so that none waits for another. Each row part, entry
 // and expert is written by one block. The ids are read by all: the repetition costs less than a barrier as long as they
@@ -59,7 +60,8 @@ struct LocalDecode {
     const i32 num_items = args.num_tokens << shape.log2_parts;
     TokenPart<Exec, S> part(spec);
     if (ex.block() < num_items) part.load(ex, spec, args, shape, ex.block(), args.weights);
-    const PhaseWord phase(ex, args.phase, PhaseWord::Call::dispatch);
+    const bool is_last = ex.block() == ex.num_blocks() - 1;
+    const PhaseWord phase(ex, is_last, args.phase, PhaseWord::Call::dispatch);
     const i32 given_tokens = load_token_count(args);
     const i32 num_tokens = clamp_token_count(args, given_tokens);
 
@@ -78,11 +80,11 @@ struct LocalDecode {
     }
     publish_experts(ex, spec, args, scratch.counts);
     if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
-    if (ex.block() == 0) {
+    if (is_last) {
       report_out_of_range(ex, spec, args, scratch.codes);
       if (ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
+      phase.advance(args.status);
     }
-    phase.advance(args.status);
   }
 
  private:
@@ -117,15 +119,24 @@ struct LocalDecode {
     for (i32 k = ex.warp(); k < spec().top_k; k += ex.num_warps()) {
       const i32 entry = token * spec().top_k + k;
       const u16 code = scratch.codes[entry];
-      i32 row = -1;
-      if (code < spec().num_experts) {
-        u32 rows_before = count_equal(ex, scratch.codes, entry, code);
-        if (limits.packed()) rows_before += sum_aligned(ex, scratch.counts, code, limits.alignment);
-        const u32 place = warp_sum(ex, rows_before) + (limits.packed() ? 0 : limits.first(code, 0));
-        if (place < limits.end(code)) row = static_cast<i32>(place);
-      }
+      // Also for a code that is no expert's: a branch would wait for it.
+      u32 rows_before = count_equal(ex, scratch.codes, entry, code);
+      if (limits.packed()) rows_before += rows_of_experts_below(ex, spec, scratch.counts, code, limits.alignment);
+      const u32 place = warp_sum(ex, rows_before) + (limits.packed() ? 0 : limits.first(code, 0));
+      const bool kept = code < spec().num_experts && place < limits.end(code);
+      const i32 row = kept ? static_cast<i32>(place) : -1;
       if (ex.lane() == 0) scratch.rows[k] = row;
     }
+  }
+
+  /// This lane's share.
+  template <class Exec, class S>
+  MOELINK_DEVICE static u32 rows_of_experts_below(const Exec& ex, S spec, const u32* counts, u16 code, u32 alignment) {
+    if constexpr (Exec::kIsDevice) {
+      constexpr int kExperts = spec().num_experts;
+      if constexpr (kExperts <= 512) return sum_aligned_of<kExperts>(ex, counts, code, alignment);
+    }
+    return sum_aligned(ex, counts, min_of<i32>(code, spec().num_experts), alignment);
   }
 
   template <class Exec, class S>

@@ -22,7 +22,7 @@ struct LocalMove {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    const PhaseWord phase(ex, args.phase, PhaseWord::Call::dispatch);
+    const PhaseWord phase(ex, ex.block() == 0, args.phase, PhaseWord::Call::dispatch);
     const i32 num_tokens = min_of(*args.num_tokens_snapshot, args.num_tokens);
     const PrefillScratch at(0, false, args.ring_bytes);
     u8* scratch = static_cast<u8*>(ex.scratch());
@@ -31,7 +31,6 @@ struct LocalMove {
                  reinterpret_cast<float*>(scratch + at.weights));
     } else {
       TokenRows<Exec, S> token_rows(spec, args, at, scratch, TokenRange(ex, num_tokens));
-      token_rows.start(ex);
       token_rows.move(ex, Finder{args, total_rows(spec, args)});
     }
     if (args.zero_pads != 0 && has_pads(args)) clear_pads(ex, spec, args);

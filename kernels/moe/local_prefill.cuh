@@ -1,19 +1,19 @@
 // Dispatch of many tokens in one launch. A block has a contiguous range of tokens and
-//  1. begins to read ids, then to load its first rows into the ring,
-//  2. learns how many entries of each expert the blocks before have, and all. Either every block reads all ids
+//  1. learns how many entries of each expert the blocks before have, and all. Either every block reads all ids
 //     (`every_block_counts`: as long as that takes no longer than barriers do), or, in a resident grid,
 //      a. counts its own entries into its row of the matrix counts[block][expert]; grid barrier;
 //      b. sums some columns of the matrix: what the blocks before have of an expert (in place), and the expert's total;
 //         grid barrier,
-//  3. sums the totals, aligned, over the experts, which gives the next row of each expert; publishes offsets and counts
+//  2. sums the totals, aligned, over the experts, which gives the next row of each expert; publishes offsets and counts
 //     of some of the experts,
-//  4. walks its tokens in order, taking the next row of each entry's expert, and copies rows as they arrive; meanwhile
-//  its
-//     other warps mark the pads of those experts.
+//  3. walks its tokens in order: one warp takes the next row of each entry's expert, another copies rows through a ring
+//     in scratch; the rest mark the pads of those experts.
 //
 // Ordering: the matrix is written before a grid barrier and read behind it. Within an expert, rows go by block, and by
-// entry within a block: token order, since ranges ascend. Each row, entry and expert is written by one block. Routing
-// hides behind the loads of step 1.
+// entry within a block: token order, since ranges ascend. Each row, entry and expert is written by one block.
+//
+// Rows are not loaded ahead of routing: it gained nothing, because ids and barriers then queue behind the rows
+// (docs/decisions/0003-decode-routing.md).
 //
 // Memory owned: block scratch (PrefillScratch); block_counts and the grid barrier of the workspace. Nothing is kept
 // between launches.
@@ -34,7 +34,7 @@ struct LocalPrefill {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    const PhaseWord phase(ex, args.phase, PhaseWord::Call::dispatch);
+    const PhaseWord phase(ex, ex.block() == 0, args.phase, PhaseWord::Call::dispatch);
     const i32 given_tokens = load_token_count(args);
     const i32 num_tokens = clamp_token_count(args, given_tokens);
     const TokenRange range(ex, num_tokens);
@@ -45,20 +45,17 @@ struct LocalPrefill {
     u32* totals = reinterpret_cast<u32*>(scratch + at.totals);
     u32* warp_sums = reinterpret_cast<u32*>(scratch + at.warp_sums);
 
-    TokenRows<Exec, S> token_rows(spec, args, at, scratch, range);
-    const auto start_rows = [&] { token_rows.start(ex); };
     if (every_block_counts) {
-      count_all(ex, spec, args, range, num_tokens, next, totals, start_rows);
+      count_all(ex, spec, args, range, num_tokens, next, totals);
       find_first_rows(ex, spec, args, next, totals, next, warp_sums);
     } else {
-      count_own(ex, spec, args, range, next, start_rows);
+      count_own(ex, spec, args, range, next);
       bool all_came = grid_barrier(ex, args.grid_barrier, args.fault);
       if (all_came) {
         sum_columns(ex, spec, args);
         all_came = grid_barrier(ex, args.grid_barrier, args.fault);
       }
       if (!all_came) {
-        token_rows.abandon(ex);
         clear_experts(ex, spec, args);
         return;
       }
@@ -66,6 +63,7 @@ struct LocalPrefill {
                       args.block_counts + matrix_row(spec, ex.num_blocks()), next, warp_sums);
     }
     ex.sync_block();
+    TokenRows<Exec, S> token_rows(spec, args, at, scratch, range);
     token_rows.move(ex, Finder<S>{spec, args, RowLimits(args), next});
     if (has_pads(args)) mark_pads(ex, spec, args, token_rows.busy_warps(ex));
     if (ex.block() == 0 && ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
@@ -106,18 +104,18 @@ struct LocalPrefill {
     return static_cast<i64>(block) * round_up(spec().num_experts, 4);
   }
 
-  /// Calls count(code, entry) for every entry of [first, end), by the block, several loads under way. `meanwhile` is
-  /// called once while the first are: reads of ids must not queue behind those of rows.
-  template <class Exec, class S, class Meanwhile, class Count>
+  /// Calls count(code, entry) for every entry of [first, end), by the block, several loads under way. `clear` is
+  /// called once while the first are.
+  template <class Exec, class S, class Clear, class Count>
   MOELINK_DEVICE static void for_each_code(const Exec& ex, S spec, const Args& args, i64 first, i64 end,
-                                           const Meanwhile& meanwhile, const Count& count) {
+                                           const Clear& clear, const Count& count) {
     constexpr int kAtOnce = 8;
     const i32 step = ex.num_threads();
     for (i64 round = first; round == first || round < end; round += kAtOnce * step) {
       const i64 from = round + ex.thread();
       IdBatch<kAtOnce> batch;
       batch.load(args.expert_ids, args.id_bytes, from, step, end);
-      if (round == first) meanwhile();
+      if (round == first) clear();
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         if (from + i * step >= end) break;
@@ -127,15 +125,14 @@ struct LocalPrefill {
   }
 
   /// All entries: those of blocks before this one, and all of them, per expert. In scratch.
-  template <class Exec, class S, class Meanwhile>
+  template <class Exec, class S>
   MOELINK_DEVICE static void count_all(const Exec& ex, S spec, const Args& args, TokenRange range, i32 num_tokens,
-                                       u32* below_block, u32* totals, const Meanwhile& start_rows) {
+                                       u32* below_block, u32* totals) {
     const i64 first_own = static_cast<i64>(range.first) * spec().top_k;
     u32 out_of_range = 0;
     for_each_code(
         ex, spec, args, 0, static_cast<i64>(num_tokens) * spec().top_k,
         [&] {
-          start_rows();
           clear_words(ex, below_block, spec().num_experts);
           clear_words(ex, totals, spec().num_experts);
           ex.sync_block();
@@ -152,14 +149,12 @@ struct LocalPrefill {
   }
 
   /// Entries of each expert in this block's range, into scratch and the matrix.
-  template <class Exec, class S, class Meanwhile>
-  MOELINK_DEVICE static void count_own(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts,
-                                       const Meanwhile& start_rows) {
+  template <class Exec, class S>
+  MOELINK_DEVICE static void count_own(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts) {
     u32 out_of_range = 0;
     for_each_code(
         ex, spec, args, static_cast<i64>(range.first) * spec().top_k, static_cast<i64>(range.end) * spec().top_k,
         [&] {
-          start_rows();
           clear_words(ex, counts, spec().num_experts);
           ex.sync_block();
         },

@@ -42,9 +42,10 @@ class PhaseWord {
  public:
   enum class Call : u64 { dispatch = 0, combine = 1 };  // the parity each expects
 
+  /// `by_this_block`: whether this block is the one that touches it.
   template <class Exec>
-  MOELINK_DEVICE PhaseWord(const Exec& ex, u64* word, Call call)
-      : word_(ex.block() == 0 && ex.thread() == 0 ? word : nullptr), call_(call) {
+  MOELINK_DEVICE PhaseWord(const Exec& ex, bool by_this_block, u64* word, Call call)
+      : word_(by_this_block && ex.thread() == 0 ? word : nullptr), call_(call) {
     if (word_ != nullptr) seen_ = *word_;
   }
   MOELINK_DEVICE void advance(ExchangeStatus* status) const {

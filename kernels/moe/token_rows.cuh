@@ -66,22 +66,11 @@ class TokenRows {
       : spec_(spec),
         args_(args),
         range_(range),
-        batch_tokens_(kBatch / spec().top_k),
         rows_(reinterpret_cast<i32*>(scratch + at.rows)),
         weights_(reinterpret_cast<float*>(scratch + at.weights)),
         streams_(row_streams(spec, args)),
         ring_(streams_, RingShape(spec().row_bytes, spec().scale_bytes, args.ring_bytes), scratch + at.barriers,
               scratch + at.ring, range.first, range.end) {}
-
-  /// By the block: begins to load, long before it is known where rows go.
-  MOELINK_DEVICE void start(const Exec& ex) {
-    if (!weighted() && ex.warp() == 0) ring_.start(ex);
-  }
-
-  /// By the block, instead of move().
-  MOELINK_DEVICE void abandon(const Exec& ex) {
-    if (!weighted() && ex.warp() == 0) ring_.abandon(ex);
-  }
 
   /// Warps, from the first, that move() keeps busy to the end.
   MOELINK_DEVICE int busy_warps(const Exec& ex) const { return weighted() ? ex.num_warps() : kMovers; }
@@ -90,41 +79,49 @@ class TokenRows {
   template <class Finder>
   MOELINK_DEVICE void move(const Exec& ex, const Finder& finder) {
     if (weighted()) {
-      for (i32 token = range_.first; token < range_.end; token += batch_tokens_) {
+      for (i32 token = range_.first; token < range_.end; token += batch_tokens(token)) {
         if (ex.warp() == 0) find(ex, finder, token, 0);
         ex.sync_block();
-        for (i32 t = 0; t < batch_size(token); ++t) copy_weighted(ex, token + t, t * spec_().top_k);
+        for (i32 t = 0; t < batch_tokens(token); ++t) copy_weighted(ex, token + t, t * spec_().top_k);
         ex.sync_block();
       }
       return;
     }
     if (ex.warp() >= kMovers) return;
+    const bool copies = ex.warp() == 0;
     const bool finds = ex.warp() == kMovers - 1;
+    if (copies) ring_.start(ex);
     if (finds) find(ex, finder, range_.first, 0);
     ex.sync_first_warps(kMovers);
     int half = 0;
-    for (i32 token = range_.first; token < range_.end; token += batch_tokens_) {
-      if (ex.warp() == 0) {
+    for (i32 token = range_.first; token < range_.end;) {
+      const i32 num_tokens = batch_tokens(token);
+      if (copies) {
         const i32* rows = rows_ + half * kBatch;
-        for (i32 t = 0; t < batch_size(token); ++t) ring_.place(ex, rows + t * spec_().top_k, spec_().top_k);
+        for (i32 t = 0; t < num_tokens; ++t) ring_.place(ex, rows + t * spec_().top_k, spec_().top_k);
       }
+      token += num_tokens;
       half ^= 1;
-      if (finds) find(ex, finder, token + batch_tokens_, half);
+      if (finds) find(ex, finder, token, half);
       ex.sync_first_warps(kMovers);
     }
-    if (ex.warp() == 0) ring_.finish(ex);
+    if (copies) ring_.finish(ex);
   }
 
  private:
   MOELINK_DEVICE bool weighted() const { return spec_().weighted != Element::none; }
-  MOELINK_DEVICE i32 batch_size(i32 token) const { return min_of(batch_tokens_, range_.end - token); }
+  /// Tokens of the batch that begins at `token`.
+  MOELINK_DEVICE i32 batch_tokens(i32 token) const {
+    const i32 entries = token == range_.first ? PrefillScratch::kFirstBatch : kBatch;
+    return min_of(entries / spec_().top_k, range_.end - token);
+  }
 
   /// Rows and weights of a batch's entries into one half of the scratch; scales that the ring does not carry to their
   /// rows.
   template <class Finder>
   MOELINK_DEVICE void find(const Exec& ex, const Finder& finder, i32 first_token, int half) {
     constexpr int kAtOnce = 4;
-    const int num_entries = max_of(batch_size(first_token), 0) * spec_().top_k;
+    const int num_entries = max_of(batch_tokens(first_token), 0) * spec_().top_k;
     const i64 first_entry = static_cast<i64>(first_token) * spec_().top_k;
     for (int first = 0; first < num_entries; first += kAtOnce * kLanes) {
       typename Finder::Loaded loaded[kAtOnce];
@@ -173,7 +170,6 @@ class TokenRows {
   S spec_;
   const LocalDispatchArgs& args_;
   TokenRange range_;
-  i32 batch_tokens_;
   i32* rows_;
   float* weights_;
   RowStreams streams_;

@@ -1,6 +1,6 @@
 // Moving many rows, each to several places, in the order of the tokens. On a GPU rows pass through a ring of stages in
-// block scratch, in and out by bulk copies that one warp issues; the first loads are in flight before anyone knows
-// where rows go. On the host a row is copied as it is placed, past the caches if `streaming`.
+// block scratch, in and out by bulk copies that one warp issues. On the host a row is copied as it is placed, past the
+// caches if `streaming`.
 //
 //   RowRing<Exec> ring(rows, shape, barriers, stages, first_token, end_token);
 //   ring.start(ex);          // by one warp
@@ -52,7 +52,6 @@ class RowRing {
         shape_(shape),
         barriers_(static_cast<Mbarrier*>(barriers)),
         stages_(stages),
-        first_token_(first_token),
         load_token_(first_token),
         end_token_(end_token) {}
 
@@ -94,13 +93,6 @@ class RowRing {
         load_next(ex);
       }
     }
-  }
-
-  /// By the same warp, instead of place(): waits for the loads under way, which would write into scratch that is
-  /// another block's by then.
-  MOELINK_DEVICE void abandon(const Exec&) {
-    const i64 chunks = (end_token_ - first_token_) * shape_.chunks_per_row;
-    for (int s = 0; s < shape_.stages && s < chunks; ++s) wait_full(s, 0);
   }
 
   /// By the same warp, after the last row: what was stored is complete.
@@ -147,7 +139,6 @@ class RowRing {
   RingShape shape_;
   Mbarrier* barriers_;
   u8* stages_;
-  i64 first_token_;
   i64 load_token_;
   i64 end_token_;
   int load_chunk_ = 0;
@@ -179,7 +170,6 @@ class RowRing {
     }
     ++token_;
   }
-  void abandon(const Exec&) {}
   void finish(const Exec&) {}
 
  private:

@@ -6,31 +6,60 @@
 
 namespace moelink {
 
+#if MOELINK_ON_DEVICE
+/// Which of the eight codes in `eight` equal `code`: elements 0, 2, 4, 6 in bits 0 to 3, elements 1, 3, 5, 7 in bits 16
+/// to 19.
+MOELINK_DEVICE u32 match_eight(const Vec16& eight, u32 code) {
+  const u32 pattern = code * 0x10001u;
+  const auto zero_halves = [](u32 difference) {  // bit 15 of each half that is zero
+    return ~(((difference & 0x7fff7fffu) + 0x7fff7fffu) | difference | 0x7fff7fffu);
+  };
+  return zero_halves(eight.x ^ pattern) >> 15 | zero_halves(eight.y ^ pattern) >> 14 |
+         zero_halves(eight.z ^ pattern) >> 13 | zero_halves(eight.w ^ pattern) >> 12;
+}
+
+/// The bits of match_eight() for the first `count` elements, 0 to 8.
+MOELINK_DEVICE u32 first_of_eight(int count) {
+  return ((1u << ((count + 1) / 2)) - 1) | ((1u << (count / 2)) - 1) << 16;
+}
+#endif
+
 /// This lane's share of: how many of codes[0, end) equal `code`. The warp's shares add up to the whole. `codes` is
-/// block scratch, 16-byte aligned.
+/// block scratch, 16-byte aligned, readable to a multiple of 16 bytes.
 template <class Exec>
 MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 code) {
+  u32 count = 0;
 #if MOELINK_ON_DEVICE
-  constexpr int kPerVector = 8;
   const Vec16* vectors = reinterpret_cast<const Vec16*>(codes);
-  const u32 pattern = code * 0x10001u;
-  u32 matches = 0;  // two 16-bit counts
+  // No address depends on `code`, which may still be on its way from scratch itself.
 #pragma unroll 1
-  for (int v = ex.lane(); v < end / kPerVector; v += 32) {
-    const Vec16 eight = vectors[v];
-    matches += __vseteq2(eight.x, pattern) + __vseteq2(eight.y, pattern);
-    matches += __vseteq2(eight.z, pattern) + __vseteq2(eight.w, pattern);
+  for (int first = ex.lane() * 8; first < end; first += 32 * 8) {
+    count += __popc(match_eight(vectors[first / 8], code) & first_of_eight(min_of(end - first, 8)));
   }
-  u32 count = (matches & 0xffffu) + (matches >> 16);
-  const int last = end / kPerVector * kPerVector + ex.lane();
-  if (last < end) count += codes[last] == code;
-  return count;
 #else
   (void)ex;
-  u32 count = 0;
   for (int i = 0; i < end; ++i) count += codes[i] == code ? 1 : 0;
-  return count;
 #endif
+  return count;
+}
+
+/// sum_aligned(counts, end) for an `end` that is still on its way: reads all `kCounts` counts (few), whatever `end` is.
+template <int kCounts, class Exec>
+MOELINK_DEVICE u32 sum_aligned_of(const Exec& ex, const u32* counts, int end, u32 alignment) {
+  const u32 mask = alignment - 1;
+  u32 sum = 0;
+  constexpr int kWarp = Exec::kWarpSize;
+  MOELINK_UNROLL
+  for (int i = 0; i < (kCounts + 4 * kWarp - 1) / (4 * kWarp); ++i) {
+    const int first = (i * kWarp + ex.lane()) * 4;
+    if (first >= kCounts) continue;
+    const Vec16 four = reinterpret_cast<const Vec16*>(counts)[first / 4];
+    sum += first < end ? (four.x + mask) & ~mask : 0;
+    sum += first + 1 < end ? (four.y + mask) & ~mask : 0;
+    sum += first + 2 < end ? (four.z + mask) & ~mask : 0;
+    sum += first + 3 < end ? (four.w + mask) & ~mask : 0;
+  }
+  return sum;
 }
 
 /// This lane's share of: the sum of counts[0, end), each rounded up to `alignment` (a power of two). `counts` is block

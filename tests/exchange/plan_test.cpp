@@ -40,12 +40,13 @@ TEST(LocalPlan, TooManyExpertsToSumInEveryBlockAreNeverDecodedNotEvenForNoTokens
 TEST(LocalPlan, OneTokensRowIsSharedByAsManyBlocksAsHaveWork) {
   EXPECT_EQ(plan_dispatch(kDeepSeek, 1, false, kH200),
             (LocalDispatchPlan{.variant = DispatchVariant::decode,
-                               .grid = 7,
-                               .parts = 7,
+                               .grid = 5,  // one more for what is known about experts
+                               .parts = 4,
                                .ring_bytes = 0,
+                               .every_block_counts = 0,
                                .scratch_bytes = DecodeScratch(256, 8).total}));
   const LocalCombineSpec combine{.hidden = 7168, .top_k = 8};
-  EXPECT_EQ(plan_combine(combine, 1, kH200), (LocalCombinePlan{.grid = 7, .parts = 7}));
+  EXPECT_EQ(plan_combine(combine, 1, kH200), (LocalCombinePlan{.grid = 8, .parts = 8}));
   EXPECT_EQ(plan_combine(combine, 4096, kH200), (LocalCombinePlan{.grid = 4096, .parts = 1}));
 }
 
@@ -71,7 +72,7 @@ TEST(LocalPlan, EveryModelAndTokenCountFitsTheDevice) {
               .row_bytes = 2 * model.hidden, .num_experts = model.num_experts, .top_k = model.top_k};
           const LocalDispatchPlan plan = plan_dispatch(spec, tokens, reuse, device);
           EXPECT_GE(plan.grid, 1);
-          EXPECT_GE(plan.parts, 1);
+          EXPECT_TRUE(plan.parts >= 1 || plan.variant != DispatchVariant::decode) << "decode shares rows by parts";
           EXPECT_LE(plan.scratch_bytes, device.max_scratch_bytes) << describe(plan, spec);
           const LocalCombineSpec combine{.hidden = model.hidden, .top_k = model.top_k};
           EXPECT_GE(plan_combine(combine, tokens, device).grid, 1);
