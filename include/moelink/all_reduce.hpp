@@ -14,7 +14,9 @@
 
 namespace moelink {
 
-/// How ranks of one node sum (docs/all-reduce.md). `automatic` picks by message size, ranks and measured thresholds.
+/// How ranks sum (docs/all-reduce.md). `automatic` picks by message size, ranks and measured thresholds inside a node,
+/// and NCCL between nodes. nvls needs deterministic = false and the hardware; nccl a GPU for each rank. What cannot be
+/// had is ErrorCode::unsupported at construction, with the reason.
 enum class AllReduceAlgorithm : std::uint8_t { automatic, push, pull, two_shot, nvls, nccl };
 
 [[nodiscard]] MOELINK_EXPORT std::string_view name_of(AllReduceAlgorithm algorithm) noexcept;
@@ -22,7 +24,8 @@ enum class AllReduceAlgorithm : std::uint8_t { automatic, push, pull, two_shot, 
 struct AllReduceConfig {
   DataType type = DataType::bfloat16;  ///< bfloat16, float16 or float32
   std::int64_t max_elements = 0;       ///< longest message; longer ones are refused. Memory does not depend on it
-  bool deterministic = true;  ///< the same bits from run to run: keeps NVLS (and NCCL, when inside one node) out
+  /// The same bits from run to run: keeps NVLS out. NCCL between nodes promises no order either way.
+  bool deterministic = true;
   /// Restricts the choice, on every rank alike: for measurements and tests.
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
 };
@@ -37,10 +40,10 @@ struct AllReduceArgs {
 };
 
 /// Sums over the ranks of a communicator: output[i] = input[i] of rank 0 + rank 1 + ..., in fp32, in rank order,
-/// rounded once to the type; the same bits on every rank. Construction is collective, compiles and allocates; after it
-/// no call allocates, compiles, synchronises or logs, and every call can be captured in a CUDA graph and replayed.
-/// Calls of one object are ordered by the caller's streams; two objects may be in flight together. One thread at a
-/// time.
+/// rounded once to the type; the same bits on every rank. (nvls and nccl sum in an order of their own.) Construction is
+/// collective, compiles and allocates; after it no call allocates, compiles, synchronises or logs, and every call can
+/// be captured in a CUDA graph and replayed. Calls of one object are ordered by the caller's streams; two objects may
+/// be in flight together. One thread at a time.
 class MOELINK_EXPORT AllReduce {
  public:
   AllReduce(const Communicator& communicator, const AllReduceConfig& config);
