@@ -78,8 +78,9 @@ struct LocalDispatchArgs {
   FaultContext fault;  ///< prefill: for a grid barrier that some block never reaches
 };
 
-/// Words of LocalDispatchArgs::block_counts: a row of counts per block, and one of totals.
-constexpr i64 prefill_workspace_words(i64 num_experts, i64 grid) { return (grid + 1) * round_up(num_experts, 4L); }
+/// Words of LocalDispatchArgs::block_counts: a row of counts per block (of each expert, and of ids out of range), and
+/// one of totals.
+constexpr i64 prefill_workspace_words(i64 num_experts, i64 grid) { return (grid + 1) * round_up(num_experts + 1, 4L); }
 
 /// Specialises combine.
 struct LocalCombineSpec {

@@ -67,8 +67,9 @@ struct PrefillScratch {
   static constexpr i32 kFirstBatch = 128;
   static constexpr i32 kBatch = 1024;
 
-  i32 experts;    ///< u32[num_experts]: this block's entries of each expert, then the next row of each
-  i32 totals;     ///< u32[num_experts]: all entries of each expert, if every block counts
+  i32 experts;    ///< u32[num_experts + 1]: this block's entries of each expert, then the next row of each; ids out of
+                  ///< range
+  i32 totals;     ///< u32[num_experts + 1]: all entries of each expert, if every block counts; ids out of range
   i32 warp_sums;  ///< u32[32]
   i32 rows;       ///< i32[2 * kBatch]
   i32 weights;    ///< float[2 * kBatch]
@@ -78,7 +79,7 @@ struct PrefillScratch {
 
   MOELINK_DEVICE constexpr PrefillScratch(i32 num_experts, bool every_block_counts, i32 ring_bytes)
       : experts(0),
-        totals(round_up(num_experts * 4, 16)),
+        totals(round_up((num_experts + 1) * 4, 16)),
         warp_sums(totals * (every_block_counts ? 2 : 1)),
         rows(warp_sums + 32 * 4),
         weights(rows + 2 * kBatch * 4),

@@ -29,17 +29,17 @@ MOELINK_DEVICE bool has_pads(const LocalDispatchArgs& args) {
   return args.layout == RowLayout::batched || args.alignment != 1;
 }
 
-/// By all warps of all blocks, each of which knows the counts of all experts (block scratch): offsets, counts and
-/// drops. A warp takes a warp's width of experts; those of the last block come first.
+/// By all warps of all blocks, each of which knows the counts of all experts (block scratch): offsets and counts.
+/// A warp takes a warp's width of experts; those of the last block come first. Returns this thread's share of the
+/// entries that found no room.
 template <class Exec, class S>
-MOELINK_DEVICE void publish_experts(const Exec& ex, S spec, const LocalDispatchArgs& args, const u32* counts) {
+MOELINK_DEVICE u32 publish_experts(const Exec& ex, S spec, const LocalDispatchArgs& args, const u32* counts) {
   const RowLimits limits(args);
   const u32 num_experts = spec().num_experts;
   const u32 num_warps = ex.num_blocks() * ex.num_warps();
   const u32 per_group = Exec::kIsDevice ? Exec::kWarpSize : ceil_div(num_experts, num_warps);
   u32 dropped = 0;
   u32 begin = ((ex.num_blocks() - 1 - ex.block()) * ex.num_warps() + ex.warp()) * per_group;
-  if (begin >= num_experts) return;
   for (; begin < num_experts; begin += num_warps * per_group) {
     const u32 end = min_of(begin + per_group, num_experts);
     u32 below = limits.packed() ? warp_sum(ex, sum_aligned(ex, counts, begin, limits.alignment)) : 0;
@@ -58,7 +58,7 @@ MOELINK_DEVICE void publish_experts(const Exec& ex, S spec, const LocalDispatchA
       below += limits.aligned(count);  // on the host the next one's; a GPU has no next
     }
   }
-  report_warp_sum(ex, &args.status->rows_over_capacity, dropped);
+  return dropped;
 }
 
 /// By all warps of all blocks, each of which knows the counts of all experts: the pads of every expert. Several warps

@@ -78,8 +78,11 @@ struct LocalDecode {
       }
       if (index + ex.num_blocks() < num_items) ex.sync_block();
     }
-    publish_experts(ex, spec, args, scratch.counts);
+    const u32 dropped = publish_experts(ex, spec, args, scratch.counts);
     if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
+    if (ex.sync_block_or(dropped != 0)) {
+      report_block_sum(ex, &args.status->rows_over_capacity, dropped, reinterpret_cast<u32*>(scratch.rows));
+    }
     if (is_last) {
       report_out_of_range(ex, spec, args, scratch.codes);
       if (ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
@@ -148,12 +151,11 @@ struct LocalDecode {
     }
   }
 
-  /// By the block, which has nothing else to do any more.
   template <class Exec, class S>
   MOELINK_DEVICE static void report_out_of_range(const Exec& ex, S spec, const Args& args, const u16* codes) {
     if (ex.warp() != 0) return;
-    const i32 bound = args.num_tokens * spec().top_k;
-    report_warp_sum(ex, &args.status->ids_out_of_range, count_equal(ex, codes, bound, kOutOfRangeCode));
+    const u32 sum = warp_sum(ex, count_equal(ex, codes, args.num_tokens * spec().top_k, kOutOfRangeCode));
+    if (ex.lane() == 0) report(&args.status->ids_out_of_range, sum);
   }
 };
 

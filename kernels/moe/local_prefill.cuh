@@ -101,14 +101,14 @@ struct LocalPrefill {
   /// Words from one row of the matrix to the next; the row behind the last block's holds the totals.
   template <class S>
   MOELINK_DEVICE static i64 matrix_row(S spec, i32 block) {
-    return static_cast<i64>(block) * round_up(spec().num_experts, 4);
+    return static_cast<i64>(block) * round_up(spec().num_experts + 1, 4);
   }
 
-  /// Calls count(code, entry) for every entry of [first, end), by the block, several loads under way. `clear` is
-  /// called once while the first are.
+  /// Calls count(index, entry) for every entry of [first, end) with a row or an id out of range: index is the expert,
+  /// or num_experts. By the block, several loads under way. `clear` is called once while the first are.
   template <class Exec, class S, class Clear, class Count>
-  MOELINK_DEVICE static void for_each_code(const Exec& ex, S spec, const Args& args, i64 first, i64 end,
-                                           const Clear& clear, const Count& count) {
+  MOELINK_DEVICE static void for_each_entry(const Exec& ex, S spec, const Args& args, i64 first, i64 end,
+                                            const Clear& clear, const Count& count) {
     constexpr int kAtOnce = 8;
     const i32 step = ex.num_threads();
     for (i64 round = first; round == first || round < end; round += kAtOnce * step) {
@@ -119,7 +119,8 @@ struct LocalPrefill {
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         if (from + i * step >= end) break;
-        count(batch.ids[i].code(spec().num_experts), from + i * step);
+        const u16 code = batch.ids[i].code(spec().num_experts);
+        if (code != kSkippedCode) count(min_of<i32>(code, spec().num_experts), from + i * step);
       }
     }
   }
@@ -129,43 +130,33 @@ struct LocalPrefill {
   MOELINK_DEVICE static void count_all(const Exec& ex, S spec, const Args& args, TokenRange range, i32 num_tokens,
                                        u32* below_block, u32* totals) {
     const i64 first_own = static_cast<i64>(range.first) * spec().top_k;
-    u32 out_of_range = 0;
-    for_each_code(
+    for_each_entry(
         ex, spec, args, 0, static_cast<i64>(num_tokens) * spec().top_k,
         [&] {
-          clear_words(ex, below_block, spec().num_experts);
-          clear_words(ex, totals, spec().num_experts);
+          clear_words(ex, below_block, spec().num_experts + 1);
+          clear_words(ex, totals, spec().num_experts + 1);
           ex.sync_block();
         },
-        [&](u16 code, i64 entry) {
-          // Each entry adds to one counter; totals lack those below until all are counted.
-          if (code < spec().num_experts) scratch_add(ex, &(entry < first_own ? below_block : totals)[code], 1);
-          out_of_range += code == kOutOfRangeCode ? 1 : 0;
-        });
-    if (ex.block() == 0) report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
+        // Each entry adds to one counter; totals lack those below until all are counted.
+        [&](i32 index, i64 entry) { scratch_add(ex, &(entry < first_own ? below_block : totals)[index], 1); });
     ex.sync_block();
-    for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) totals[e] += below_block[e];
+    for (i32 e = ex.thread(); e <= spec().num_experts; e += ex.num_threads()) totals[e] += below_block[e];
     ex.sync_block();
   }
 
   /// Entries of each expert in this block's range, into scratch and the matrix.
   template <class Exec, class S>
   MOELINK_DEVICE static void count_own(const Exec& ex, S spec, const Args& args, TokenRange range, u32* counts) {
-    u32 out_of_range = 0;
-    for_each_code(
+    for_each_entry(
         ex, spec, args, static_cast<i64>(range.first) * spec().top_k, static_cast<i64>(range.end) * spec().top_k,
         [&] {
-          clear_words(ex, counts, spec().num_experts);
+          clear_words(ex, counts, spec().num_experts + 1);
           ex.sync_block();
         },
-        [&](u16 code, i64) {
-          if (code < spec().num_experts) scratch_add(ex, &counts[code], 1);
-          out_of_range += code == kOutOfRangeCode ? 1 : 0;
-        });
-    report_warp_sum(ex, &args.status->ids_out_of_range, out_of_range);
+        [&](i32 index, i64) { scratch_add(ex, &counts[index], 1); });
     ex.sync_block();
     u32* row = args.block_counts + matrix_row(spec, ex.block());
-    for (i32 e = ex.thread(); e < spec().num_experts; e += ex.num_threads()) row[e] = counts[e];
+    for (i32 e = ex.thread(); e <= spec().num_experts; e += ex.num_threads()) row[e] = counts[e];
   }
 
   /// Columns of the matrix become exclusive sums over the blocks; totals behind them. One warp an expert.
@@ -173,7 +164,7 @@ struct LocalPrefill {
   MOELINK_DEVICE static void sum_columns(const Exec& ex, S spec, const Args& args) {
     constexpr int kAtOnce = 5;  // 132 or 148 blocks by 32 lanes
     const i32 num_blocks = ex.num_blocks();
-    for (i32 e = ex.warp() * num_blocks + ex.block(); e < spec().num_experts; e += ex.num_warps() * num_blocks) {
+    for (i32 e = ex.warp() * num_blocks + ex.block(); e <= spec().num_experts; e += ex.num_warps() * num_blocks) {
       u32 below = 0;
       for (i32 first = 0; first < num_blocks; first += kAtOnce * Exec::kWarpSize) {
         u32 counts[kAtOnce];
@@ -221,17 +212,20 @@ struct LocalPrefill {
     u32 dropped = 0;
     for (i32 e = begin; e < end; ++e) {
       const u32 first = limits.first(e, below);
+      const u32 kept = min_of(totals[e], limits.end(e) - first);
       next[e] = first + below_block[e];
+      dropped += totals[e] - kept;
       if (e % ex.num_blocks() == ex.block()) {
-        const u32 kept = min_of(totals[e], limits.end(e) - first);
         args.offsets[e] = first;
         args.counts[e] = static_cast<i32>(kept);
         if (e + 1 == num_experts) args.offsets[num_experts] = limits.end_of_pads(first, kept);
-        dropped += totals[e] - kept;
       }
       below += limits.aligned(totals[e]);
     }
-    report_warp_sum(ex, &args.status->rows_over_capacity, dropped);
+    if (ex.block() == 0) {
+      if (ex.thread() == 0) report(&args.status->ids_out_of_range, totals[num_experts]);
+      if (ex.sync_block_or(dropped != 0)) report_block_sum(ex, &args.status->rows_over_capacity, dropped, warp_sums);
+    }
   }
 
   /// The pads of the experts whose offsets this block wrote, by the warps that do not move rows (by all, if all do).

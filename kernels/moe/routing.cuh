@@ -24,14 +24,20 @@ MOELINK_DEVICE i32 clamp_token_count(const LocalDispatchArgs& args, i32 count) {
   return min_of(max_of(count, 0), args.num_tokens);
 }
 
-/// Adds to a status word. Words are in host memory: call it only when there is something to report.
-MOELINK_DEVICE void report(u64* word, u64 amount) { red_add_relaxed_sys(word, amount); }
+/// Adds to a status word, if there is something to add. Words are in host memory, where an addition takes a
+/// microsecond: by one thread of a block, of few blocks.
+MOELINK_DEVICE void report(u64* word, u64 amount) {
+  if (amount != 0) red_add_relaxed_sys(word, amount);
+}
 
-/// Reports the sum over the warp, by one addition.
+/// Adds the sum over the block, by one addition. By the block; `sum`: a word of scratch.
 template <class Exec>
-MOELINK_DEVICE void report_warp_sum(const Exec& ex, u64* word, u32 amount) {
-  const u32 sum = warp_sum(ex, amount);
-  if (sum != 0 && ex.lane() == 0) report(word, sum);
+MOELINK_DEVICE void report_block_sum(const Exec& ex, u64* word, u32 amount, u32* sum) {
+  if (ex.thread() == 0) *sum = 0;
+  ex.sync_block();
+  scratch_add(ex, sum, amount);
+  ex.sync_block();
+  if (ex.thread() == 0) report(word, *sum);
 }
 
 /// The phase word of the Exchange: even between calls pairs, odd between a dispatch and its combine. Only block 0

@@ -75,7 +75,7 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   d.weight_of_entry = in_device.take<float>("weight_of_entry", entries + " * 4 B", shape.max_entries);
   const i64 grid = device.num_sms;
   d.block_counts =
-      in_device.take<u32>("block_counts", text("(blocks ", grid, " + 1) * roundup(", experts, ", 4) * 4 B"),
+      in_device.take<u32>("block_counts", text("(blocks ", grid, " + 1) * roundup(", experts, " + 1, 4) * 4 B"),
                           prefill_workspace_words(shape.num_local_experts, grid));
   d.metadata_bytes = in_device.bytes_so_far();
   d.rows = in_device.take<std::byte>("rows", text(rows_formula(shape, config), " * row ", shape.max_row_bytes, " B"),
