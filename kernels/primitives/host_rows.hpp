@@ -26,7 +26,14 @@
 
 namespace moelink {
 
-/// Copies whole 16-byte units past the caches. `to` is a multiple of 16. Ends in a fence.
+/// Orders streaming stores before whatever this thread writes next: at the end of every primitive that used them.
+inline void host_stream_fence() {
+#if MOELINK_HOST_STREAMING
+  _mm_sfence();
+#endif
+}
+
+/// Copies whole 16-byte units past the caches. `to` is a multiple of 16. Wants host_stream_fence() behind the last.
 inline void host_stream_copy(u8* to, const u8* from, i64 bytes) {
 #if MOELINK_HOST_STREAMING
   auto* out = reinterpret_cast<__m128i*>(to);
@@ -43,7 +50,6 @@ inline void host_stream_copy(u8* to, const u8* from, i64 bytes) {
     _mm_stream_si128(out + at + 3, d);
   }
   for (; at < bytes / 16; ++at) _mm_stream_si128(out + at, _mm_loadu_si128(in + at));
-  _mm_sfence();
 #else
   std::memcpy(to, from, static_cast<u64>(bytes));
 #endif
@@ -60,7 +66,7 @@ inline constexpr i64 kHostTileElements = 512;  ///< sums of so many elements sta
 
 /// to[0, count) = value, rounded to E.
 template <Element E>
-[[gnu::always_inline]] inline void host_convert_tile(void* to, const float* from, i64 count) {
+[[gnu::always_inline]] inline void host_convert_tile(void* __restrict to, const float* __restrict from, i64 count) {
   for (i64 i = 0; i < count; ++i) {
     if constexpr (E == Element::float32) {
       static_cast<float*>(to)[i] = from[i];
@@ -72,7 +78,8 @@ template <Element E>
 
 /// sum[0, count) = or += row * weight (not weighted: row).
 template <Element E, bool kWeighted, bool kAdd>
-[[gnu::always_inline]] inline void host_add_tile(float* sum, const void* row, float weight, i64 count) {
+[[gnu::always_inline]] inline void host_add_tile(float* __restrict sum, const void* __restrict row, float weight,
+                                                 i64 count) {
   for (i64 i = 0; i < count; ++i) {
     float value;
     if constexpr (E == Element::float32) {

@@ -85,6 +85,7 @@ class RowPart {
   }
   void store(const Exec&, u8* place, float weight, bool streaming) const {
     host_copy_row(place, source_, bytes_, weighted_, weight, streaming);
+    if (streaming) host_stream_fence();
   }
 
  private:

@@ -159,6 +159,7 @@ void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int log2_parts
                    .count = end - begin,
                    .accumulate = sum.accumulate,
                    .streaming = sum.streaming});
+  if (sum.streaming) host_stream_fence();
 }
 
 #endif

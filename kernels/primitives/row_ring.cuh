@@ -170,7 +170,7 @@ class RowRing {
     }
     ++token_;
   }
-  void finish(const Exec&) {}
+  void finish(const Exec&) { host_stream_fence(); }
 
  private:
   RowStreams streams_;
