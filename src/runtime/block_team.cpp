@@ -1,14 +1,16 @@
 // How a launch runs:
 //
-// 1. The owner writes job_, then publishes it by storing the grid into num_untaken_ (release).
+// 1. The owner writes job_ and launch_, then publishes them by storing the grid into num_untaken_ (release).
 // 2. It wakes members 1 and 2, which wake 3 to 6, and so on: as many as there are blocks.
 // 3. Everybody takes blocks by decrementing num_untaken_ (acquire) until it is zero. Who holds a block may read job_:
-// the
-//    owner does not return before that block is done. Who was late finds nothing to take, or a block of the next
+//    the owner does not return before that block is done. Who was late finds nothing to take, or a block of the next
 //    launch. Blocks are handed out, not assigned: while members wake up, those awake go on. A grid of up to
 //    num_threads() blocks still gets one thread each if its blocks wait for each other, because a thread that waits
 //    takes no second block.
 // 4. Whoever finishes the last block (num_unfinished_ becomes zero; acquire-release) tells the owner.
+//
+// A member that was late and got a block of the next launch has woken its children for the last one only. They may be
+// asleep again, and the block may wait for theirs: so it wakes them again before it runs the block.
 #include "runtime/block_team.hpp"
 
 #include <algorithm>
@@ -93,11 +95,11 @@ void BlockTeam::run_job(const Job& job, std::size_t scratch_bytes) {
   } else {
     const std::uint32_t seen = done_.count();
     job_ = job;
-    num_participants_.store(participants, std::memory_order_relaxed);
+    job_.number = launch_.load(std::memory_order_relaxed).number + 1;
+    launch_.store({.number = job_.number, .participants = participants}, std::memory_order_relaxed);
     num_unfinished_.store(job.grid, std::memory_order_relaxed);
     num_untaken_.store(job.grid, std::memory_order_release);
-    wake_children(0);
-    take_blocks(0);
+    take_blocks(0, wake_children(0));
     done_.wait_while(seen);
   }
   if (exception_ != nullptr) {
@@ -105,12 +107,14 @@ void BlockTeam::run_job(const Job& job, std::size_t scratch_bytes) {
   }
 }
 
-void BlockTeam::wake_children(int member) noexcept {
-  // A member that is late may read the number of a later launch: then it wakes that one's children, a little early.
-  const int end = std::min(2 * member + 3, num_participants_.load(std::memory_order_relaxed));
+std::uint32_t BlockTeam::wake_children(int member) noexcept {
+  // A member that is late may read a later launch: then it wakes that one's children, a little early.
+  const Launch launch = launch_.load(std::memory_order_relaxed);
+  const int end = std::min(2 * member + 3, launch.participants);
   for (int child = 2 * member + 1; child < end; ++child) {
     members_[static_cast<std::size_t>(child)].wake.raise();
   }
+  return launch.number;
 }
 
 void BlockTeam::work_as(int member) noexcept {
@@ -118,8 +122,7 @@ void BlockTeam::work_as(int member) noexcept {
   for (std::uint32_t seen = 0; !ending_.load(std::memory_order_relaxed);) {
     wake.wait_while(seen);
     seen = wake.count();
-    wake_children(member);
-    take_blocks(member);
+    take_blocks(member, wake_children(member));
   }
 }
 
@@ -134,8 +137,11 @@ bool BlockTeam::take_ticket(int& num_left) noexcept {
   return false;
 }
 
-void BlockTeam::take_blocks(int member) noexcept {
+void BlockTeam::take_blocks(int member, std::uint32_t woken_for) noexcept {
   for (int num_left = 0; take_ticket(num_left);) {
+    if (woken_for != job_.number) {
+      woken_for = wake_children(member);
+    }
     run_block(job_, job_.grid - num_left, member);
     if (num_unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       done_.raise();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,12 @@ class BlockTeam {
     void (*block)(const void* stored, const HostExec& ex) = nullptr;
     const void* stored = nullptr;
     int grid = 0;
+    std::uint32_t number = 0;  ///< of the launch; wraps
+  };
+  /// What members read before they have a block.
+  struct alignas(8) Launch {
+    std::uint32_t number = 0;
+    int participants = 0;
   };
   struct FreeDeleter {
     void operator()(void* memory) const noexcept;
@@ -55,9 +62,9 @@ class BlockTeam {
 
   void run_job(const Job& job, std::size_t scratch_bytes);
   void reserve_scratch(std::size_t scratch_bytes);
-  void wake_children(int member) noexcept;
+  std::uint32_t wake_children(int member) noexcept;  // returns for which launch
   void work_as(int member) noexcept;
-  void take_blocks(int member) noexcept;
+  void take_blocks(int member, std::uint32_t woken_for) noexcept;
   [[nodiscard]] bool take_ticket(int& num_left) noexcept;
   void run_block(const Job& job, int index, int member) noexcept;
   void end() noexcept;
@@ -69,7 +76,8 @@ class BlockTeam {
   std::mutex exception_mutex_;
   Signal done_;
   std::atomic<bool> ending_{false};
-  std::atomic<int> num_participants_{0};
+  std::atomic<Launch> launch_{Launch{}};
+  static_assert(std::atomic<Launch>::is_always_lock_free);
   alignas(128) std::atomic<int> num_untaken_{0};     // blocks nobody has taken yet
   alignas(128) std::atomic<int> num_unfinished_{0};  // blocks that are not done
 };

@@ -81,6 +81,24 @@ TEST_P(HostQueueOfThreads, RunsAllBlocksOfAResidentGridAtTheSameTime) {
   queue.synchronize();
 }
 
+// A thread that is late for one launch may take a block of the next. It must still wake those it is to wake: the block
+// may wait for theirs.
+TEST_P(HostQueueOfThreads, WakesAllForAResidentGridThatLateThreadsMeet) {
+  HostQueue queue(GetParam());
+  const int grid = GetParam();
+  for (int round = 0; round < 3000; ++round) {
+    queue.launch_blocks(grid, 0, [](const HostExec&) {});  // over before the last has woken up
+    auto arrived = std::make_shared<std::atomic<int>>(0);
+    queue.launch_blocks(grid, 0, [arrived, grid](const HostExec&) {
+      arrived->fetch_add(1);
+      while (arrived->load() < grid) {
+        std::this_thread::yield();
+      }
+    });
+  }
+  queue.synchronize();
+}
+
 TEST_P(HostQueueOfThreads, GivesEachRunningBlockScratchOfItsOwn) {
   HostQueue queue(GetParam());
   for (const std::size_t scratch_bytes : {std::size_t{128}, std::size_t{1} << 20, std::size_t{4096}}) {
