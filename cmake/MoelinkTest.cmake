@@ -7,7 +7,8 @@
 #   jit       compiles kernels, no device needed    multigpu  needs two or more        vm     boots a virtual machine
 #   tsan      also belongs in the ThreadSanitizer build (MOELINK_SANITIZER=thread)
 #   asan      also belongs in the AddressSanitizer build (MOELINK_SANITIZER=address)
-# A sanitizer build contains only the executables that carry its label. TIMEOUT is per case, 60 seconds by default.
+# A sanitizer build contains only the executables that carry its label. TIMEOUT is per case, 60 seconds by default, and
+# four times as long under a sanitizer.
 # Cases of a sanitizer build carry its label in front of their name, so that all builds can be one ctest run.
 # What a case needs and does not find, it says with GTEST_SKIP() << reason. An executable without cases fails.
 include(GoogleTest)
@@ -51,6 +52,9 @@ function(moelink_test name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} GTest::gtest)
   # PRE_TEST: ctest lists the cases, the build does not run anything. Labels are a list, which PROPERTIES would flatten.
+  if(MOELINK_SANITIZER)  # ThreadSanitizer makes code ten times slower, and machines are shared
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
+  endif()
   # In ctest a case carries tsan or asan only where it runs under that sanitizer.
   set(prefix "${name}/")
   list(REMOVE_ITEM arg_LABELS tsan asan)
