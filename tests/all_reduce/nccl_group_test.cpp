@@ -79,6 +79,16 @@ struct FakeNccl {
 };
 FakeNccl* FakeNccl::current = nullptr;
 
+TEST(NcclLibrary, WhatIsInstalledHasEveryFunctionOfTheTable) {
+  try {
+    EXPECT_EQ(NcclLibrary::get().version().substr(0, 2), "2.");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_EQ(std::string(error.what()).find("lacks"), std::string::npos) << error.what();
+    GTEST_SKIP() << error.what();
+  }
+}
+
 NcclGroup::Membership member(
     std::chrono::milliseconds deadline, std::function<void()> check = [] {}) {
   return {.rank = 1, .size = 2, .id = {}, .deadline = deadline, .check = std::move(check)};
