@@ -1,10 +1,13 @@
 // How to load a sum over ranks and how to store to all ranks: the only two things that NVLS does differently. The
 // algorithms are templates over this choice, so that all but the instruction is tested on any machine.
 //
-// Both take an offset in the symmetric buffer and vector indexes from there.
+// Both take an offset in the symmetric buffer and vector indexes from there. fence_aliases() comes, in every thread,
+// after each wait: what ranks stored to under one address of this memory is then in order with what this thread does
+// under another.
 #pragma once
 
 #include "moelink/device/all_reduce/sum.cuh"
+#include "moelink/device/ptx/fence.cuh"
 #include "moelink/device/ptx/multimem.cuh"
 #include "moelink/protocol/all_reduce.hpp"
 
@@ -15,6 +18,8 @@ template <Element E, class S>
 class UnicastAccess {
  public:
   MOELINK_DEVICE UnicastAccess(S spec, const AllReduceKernelArgs& args) : spec_(spec), window_(args.window) {}
+
+  MOELINK_DEVICE void fence_aliases() const {}  // one address per rank's memory, as far as a device can tell
 
   /// sums[j] = sum over ranks of vector (first + j * stride).
   template <class Batch>
@@ -60,6 +65,10 @@ template <Element E, class S>
 class MulticastAccess {
  public:
   MOELINK_DEVICE MulticastAccess(S, const AllReduceKernelArgs& args) : base_(args.window.multicast) {}
+
+  /// Staging is written under its plain address and summed under the multicast one, results the other way round; flags
+  /// alone do not order accesses under different addresses (PTX: virtual aliases behave as different proxies).
+  MOELINK_DEVICE void fence_aliases() const { fence_proxy_alias(); }
 
   template <class Batch>
   MOELINK_DEVICE void load_reduce(Batch batch, i64 offset_bytes, i64 first, i64 stride, Vec16* sums) const {

@@ -56,12 +56,14 @@ struct AllReduceTwoShot {
       if (!wait_for_ranks(ex, spec, args, layout.staged_flags, epoch, FaultPhase::all_reduce_staged)) {
         break;
       }
+      access.fence_aliases();
       reduce_shard(ex, spec, args, access, chunk, staging, results);
       signal_ranks(ex, spec, args, layout.reduced_flags, epoch);
 
       if (!wait_for_ranks(ex, spec, args, layout.reduced_flags, epoch, FaultPhase::all_reduce_reduced)) {
         break;
       }
+      access.fence_aliases();
       unstage_chunk(ex, args.window.template at<const Vec16>(args.window.rank, results, spec().num_ranks), chunk,
                     output);
     }

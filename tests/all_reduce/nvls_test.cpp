@@ -36,7 +36,23 @@ TEST_P(NvlsPtx, SwitchLoadsTheSumInFp32AndStoresToAll) {
   EXPECT_TRUE(contains(nvls, "multimem.st.relaxed.sys.global.v4.f32"));
 }
 
-TEST_P(NvlsPtx, UnicastTwinNeverTouchesTheSwitch) { EXPECT_FALSE(contains(ptx(false), "multimem")); }
+/// Without it a sum may miss what was staged under the plain address, and the copy out what was stored to all.
+TEST_P(NvlsPtx, FencesBetweenPlainAndMulticastAddressesAfterEachWait) {
+  const std::string nvls = ptx(true);
+  const std::string fence = "fence.proxy.alias";
+  const std::size_t first = nvls.find(fence);
+  ASSERT_NE(first, std::string::npos);
+  const std::size_t second = nvls.find(fence, first + 1);
+  ASSERT_NE(second, std::string::npos);
+  EXPECT_LT(first, nvls.find("multimem.ld_reduce"));
+  EXPECT_GT(second, nvls.rfind("multimem.st"));
+}
+
+TEST_P(NvlsPtx, UnicastTwinNeverTouchesTheSwitch) {
+  const std::string unicast = ptx(false);
+  EXPECT_FALSE(contains(unicast, "multimem"));
+  EXPECT_FALSE(contains(unicast, "fence.proxy"));  // of no use there
+}
 
 INSTANTIATE_TEST_SUITE_P(Elements, NvlsPtx, testing::Values(Element::bfloat16, Element::float16, Element::float32),
                          [](const auto& element) {
