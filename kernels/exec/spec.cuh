@@ -5,11 +5,12 @@
 // A kernel is a descriptor:
 //
 //   struct LocalDecode {
-//     static constexpr const char* kName = "LocalDecode";                             // for people: plans, logs,
-//     errors static constexpr const char* kHeader = "moelink/device/moe/local_decode.cuh";   // what defines it using
-//     Spec = LocalDispatchSpec;   // has: int threads (block size) and fields(visit) (all fields, in order) using Args
-//     = LocalDispatchArgs;   // trivially copyable template <class Exec, class S> MOELINK_DEVICE static void run(const
-//     Exec& ex, S spec, const Args& args);
+//     static constexpr const char* kName = "LocalDecode";  // for people: plans, logs, errors
+//     static constexpr const char* kHeader = "moelink/device/moe/local_decode.cuh";  // what defines it
+//     using Spec = LocalDispatchSpec;  // has: int threads (block size) and fields(visit) (all fields, in order)
+//     using Args = LocalDispatchArgs;  // trivially copyable
+//     template <class Exec, class S>
+//     MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args);
 //   };
 //
 // and is instantiated on a GPU as entry<LocalDecode, LocalDispatchSpec{...}> (entry.cuh), on the host by calling run.

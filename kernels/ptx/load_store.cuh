@@ -4,11 +4,9 @@
 // NOTE [memory order]. Scopes: `gpu` orders threads of one device, `sys` also those of other devices and the host. On
 // the host both are the same. The wrappers address global memory: of this device, of a peer, or of the host.
 //  - release: everything this thread did before, and everything it has observed (so after a block barrier: everything
-//  its
-//    block did before), is visible to whoever acquires the value.
+//    its block did before), is visible to whoever acquires the value.
 //  - acquire: everything that the writer released with the value it returns is visible to this thread afterwards, and
-//  to
-//    its block after a block barrier.
+//    to its block after a block barrier.
 //  - relaxed: no order with other words; reads and writes are single, and a thread never sees a word go back in time.
 // A chain of read-modify-writes does not break what an earlier release in it offers (a release sequence), so that one
 // counter can gather many writers.

@@ -6,12 +6,10 @@
 // Phases:
 //  1. Block barrier: all of the block's accesses are before what its thread 0 does next.
 //  2. Thread 0 adds to the word: block 0 adds 2^32 - (n - 1), the n - 1 others add 1. Whatever the order, the sum over
-//  the
-//     grid is 2^32: the low half returns to zero and the high half, the epoch, goes up by one at the last arrival and
-//     not before. So the word serves launches of any grid size one after the other.
+//     the grid is 2^32: the low half returns to zero and the high half, the epoch, goes up by one at the last arrival
+//     and not before. So the word serves launches of any grid size one after the other.
 //  3. Thread 0 polls the word until its epoch differs from the one that its own add met: one hop, the last arrival is
-//  the
-//     release. The epoch cannot change twice, because that takes another arrival of this block; it may wrap.
+//     the release. The epoch cannot change twice, because that takes another arrival of this block; it may wrap.
 //  4. Block barrier, which also tells all threads whether the wait was in vain.
 //
 // Ordering: each add is acquire-release at gpu scope. The adds of one epoch form a release sequence, so the acquire

@@ -23,7 +23,7 @@ namespace moelink {
 [[nodiscard]] Error error_of(const FaultRecord& record,
                              const std::source_location& where = std::source_location::current());
 
-/// Asks the device that reports into `record` to end its waits; within a millisecond or so of polling it does.
+/// Asks the device that reports into `record` to end its waits; within some milliseconds of polling it does.
 void request_abort(FaultRecord& record) noexcept;
 
 }  // namespace moelink
