@@ -10,8 +10,8 @@
 namespace moelink {
 
 /// Words of one Exchange that report data errors and order: pinned host memory that the device can write (plain memory
-/// on the host backend). Counters only grow; kernels touch them only when there is something to report, and gather what
-/// they report (at most one addition per warp).
+/// on the host backend). Counters only grow; the host only reads. Kernels touch them only when there is something to
+/// report, one thread of a launch each: there are no atomics on host memory that work on every machine.
 struct ExchangeStatus {
   u64 ids_out_of_range;
   u64 rows_over_capacity;

@@ -149,8 +149,8 @@ constexpr LocalDispatchPlan plan_dispatch(const LocalDispatchSpec& spec, i64 num
   }
   if (few_tokens && !reuse_routing) {
     plan.variant = DispatchVariant::decode;
-    // Blocks to spare publish what is known about experts, a warp for 32.
-    const i64 spare = device.is_host ? 0 : ceil_div(ceil_div(spec.num_experts, 32), tuning.decode_threads / 32);
+    // A block to spare publishes what is known about experts.
+    const i64 spare = device.is_host ? 0 : 1;
     plan.grid = grid_for(num_tokens * plan.parts + spare, device, max_sms);
     plan.scratch_bytes = DecodeScratch(spec.num_experts, static_cast<i32>(num_tokens) * spec.top_k).total;
     return plan;

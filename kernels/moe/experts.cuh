@@ -29,34 +29,30 @@ MOELINK_DEVICE bool has_pads(const LocalDispatchArgs& args) {
   return args.layout == RowLayout::batched || args.alignment != 1;
 }
 
-/// By all warps of all blocks, each of which knows the counts of all experts (block scratch): offsets and counts.
-/// A warp takes a warp's width of experts; those of the last block come first. Returns this thread's share of the
-/// entries that found no room.
+/// By one block, which knows the counts of all experts (block scratch): offsets and counts. Returns this thread's share
+/// of the entries that found no room. A warp takes a warp's width of experts at a time.
 template <class Exec, class S>
 MOELINK_DEVICE u32 publish_experts(const Exec& ex, S spec, const LocalDispatchArgs& args, const u32* counts) {
+  constexpr u32 kLanes = Exec::kWarpSize;
   const RowLimits limits(args);
   const u32 num_experts = spec().num_experts;
-  const u32 num_warps = ex.num_blocks() * ex.num_warps();
-  const u32 per_group = Exec::kIsDevice ? Exec::kWarpSize : ceil_div(num_experts, num_warps);
+  u32 below = 0;
   u32 dropped = 0;
-  u32 begin = ((ex.num_blocks() - 1 - ex.block()) * ex.num_warps() + ex.warp()) * per_group;
-  for (; begin < num_experts; begin += num_warps * per_group) {
-    const u32 end = min_of(begin + per_group, num_experts);
-    u32 below = limits.packed() ? warp_sum(ex, sum_aligned(ex, counts, begin, limits.alignment)) : 0;
-    for (u32 from = begin; from < end; from += Exec::kWarpSize) {
-      const u32 expert = from + ex.lane();
-      const u32 count = expert < end ? counts[expert] : 0;
-      below += warp_exclusive_sum(ex, limits.aligned(count));
-      if (expert < end) {
-        const u32 first = limits.first(expert, below);
-        const u32 kept = min_of(count, limits.end(expert) - first);
-        args.offsets[expert] = first;
-        args.counts[expert] = static_cast<i32>(kept);
-        if (expert + 1 == num_experts) args.offsets[num_experts] = limits.end_of_pads(first, kept);
-        dropped += count - kept;
-      }
-      below += limits.aligned(count);  // on the host the next one's; a GPU has no next
+  for (u32 from = ex.warp() * kLanes; from < num_experts; from += ex.num_warps() * kLanes) {
+    // The one warp of a host block has summed all experts below on its way.
+    if (Exec::kIsDevice && limits.packed()) below = warp_sum(ex, sum_aligned(ex, counts, from, limits.alignment));
+    const u32 expert = from + ex.lane();
+    const u32 count = expert < num_experts ? counts[expert] : 0;
+    below += warp_exclusive_sum(ex, limits.aligned(count));
+    if (expert < num_experts) {
+      const u32 first = limits.first(expert, below);
+      const u32 kept = min_of(count, limits.end(expert) - first);
+      args.offsets[expert] = first;
+      args.counts[expert] = static_cast<i32>(kept);
+      if (expert + 1 == num_experts) args.offsets[num_experts] = limits.end_of_pads(first, kept);
+      dropped += count - kept;
     }
+    below += limits.aligned(count);
   }
   return dropped;
 }

@@ -6,9 +6,8 @@
 //  3. finds the row of each of its token's k entries: rows of the experts below, and earlier entries of the same expert
 //     (one warp an entry),
 //  4. stores its part to those rows; the token's first part also stores scales and what is known about the entries,
-//  5. publishes offsets, counts and pads of some of the experts, last block first. The last block also publishes the
-//     token count, data errors and the phase. A grid with a block to spare has it do nothing else: late stores are what
-//     a kernel's end waits for.
+//  5. marks the pads of some of the experts. The last block publishes offsets, counts, the token count, data errors and
+//     the phase. A grid with a block to spare has it do nothing else: late stores are what a kernel's end waits for.
 //
 // Ordering: every block derives the same places from the same ids, so that none waits for another. Each row part, entry
 // and expert is written by one block. The ids are read by all: the repetition costs less than a barrier as long as they
@@ -78,12 +77,12 @@ struct LocalDecode {
       }
       if (index + ex.num_blocks() < num_items) ex.sync_block();
     }
-    const u32 dropped = publish_experts(ex, spec, args, scratch.counts);
     if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
-    if (ex.sync_block_or(dropped != 0)) {
-      report_block_sum(ex, &args.status->rows_over_capacity, dropped, reinterpret_cast<u32*>(scratch.rows));
-    }
     if (is_last) {
+      const u32 dropped = publish_experts(ex, spec, args, scratch.counts);
+      if (ex.sync_block_or(dropped != 0)) {
+        report_block_sum(ex, &args.status->rows_over_capacity, dropped, reinterpret_cast<u32*>(scratch.rows));
+      }
       report_out_of_range(ex, spec, args, scratch.codes);
       if (ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
       phase.advance(args.status);

@@ -3,7 +3,7 @@
 
 #include "moelink/device/primitives/expert_code.cuh"
 #include "moelink/device/primitives/warp.cuh"
-#include "moelink/device/ptx/atomics.cuh"
+#include "moelink/device/ptx/load_store.cuh"
 #include "moelink/protocol/local_moe.hpp"
 
 namespace moelink {
@@ -24,13 +24,14 @@ MOELINK_DEVICE i32 clamp_token_count(const LocalDispatchArgs& args, i32 count) {
   return min_of(max_of(count, 0), args.num_tokens);
 }
 
-/// Adds to a status word, if there is something to add. Words are in host memory, where an addition takes a
-/// microsecond: by one thread of a block, of few blocks.
+/// Adds to a status word, if there is something to add. By one thread of the launch per word: launches of one Exchange
+/// follow one another and the host only reads, so that no atomic is needed, which not every machine has for host memory
+/// (and which took 1 us each where it worked).
 MOELINK_DEVICE void report(u64* word, u64 amount) {
-  if (amount != 0) red_add_relaxed_sys(word, amount);
+  if (amount != 0) st_relaxed_sys(word, ld_relaxed_sys(word) + amount);
 }
 
-/// Adds the sum over the block, by one addition. By the block; `sum`: a word of scratch.
+/// Reports the sum over the block. By one block of the launch; `sum`: a word of scratch.
 template <class Exec>
 MOELINK_DEVICE void report_block_sum(const Exec& ex, u64* word, u32 amount, u32* sum) {
   if (ex.thread() == 0) *sum = 0;
