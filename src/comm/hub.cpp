@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap.hpp"
+#include "runtime/thread.hpp"
 
 namespace moelink {
 namespace {
@@ -25,7 +26,7 @@ Hub::Hub(Options options)
       seats_(static_cast<std::size_t>(size_)),
       round_(size_) {
   admission_.take_in(std::move(options.rank0), "this process");
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("moelink-hub", [this] { run(); });
 }
 
 Hub::~Hub() {

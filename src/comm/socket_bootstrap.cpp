@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "runtime/thread.hpp"
 
 namespace moelink {
 namespace {
@@ -25,7 +26,7 @@ std::size_t max_result_bytes(int size) {
 SocketBootstrap::SocketBootstrap(int rank, int size, Connection connection, Deadline deadline, std::unique_ptr<Hub> hub)
     : rank_(rank), size_(size), hub_(std::move(hub)), connection_(std::move(connection)) {
   await_start(Deadline(deadline.when() + kVerdictTime));
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("moelink-ranks", [this] { run(); });
 }
 
 SocketBootstrap::~SocketBootstrap() {
