@@ -49,7 +49,7 @@ class TokenPart {
     row_.load(ex, static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_, bytes);
     const float* weights_of_token = weights == nullptr ? nullptr : weights + token * spec().top_k;
     weights_.load(ex, weights_of_token, spec().top_k, 1.0F);
-    if (spec().scale_bytes != 0 && is_first() && args.scales != nullptr) {
+    if (is_first() && args.scales != nullptr) {
       scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
     }
   }
@@ -66,11 +66,8 @@ class TokenPart {
                             const float* weights) const {
     row_.store_all(ex, static_cast<u8*>(args.rows) + first_byte_, args.row_stride_bytes, rows, weights,
                    is_streaming(spec, args));
-    if (spec().scale_bytes == 0 || !is_first() || args.row_scales == nullptr) return;
-    for (i32 k = 0; k < spec().top_k; ++k) {
-      const i64 row = rows[k];
-      if (row >= 0) scales_.store(ex, static_cast<u8*>(args.row_scales) + row * spec().scale_bytes);
-    }
+    if (!is_first() || args.row_scales == nullptr) return;
+    scales_.store_all(ex, static_cast<u8*>(args.row_scales), rows, spec().top_k);
   }
 
  private:

@@ -50,12 +50,16 @@ class ScalePart {
       if (ex.thread() < kUnits) held_ = source_[ex.thread()];
     }
   }
-  /// By the block: writes them to `place`.
-  MOELINK_DEVICE void store(const Exec& ex, void* place) const {
+  /// By the block: writes them to every row >= 0 of rows[0, count) (block scratch); `base` is row 0.
+  MOELINK_DEVICE void store_all(const Exec& ex, u8* base, const i32* rows, int count) const {
     if constexpr (kUnits != 0) {
-      Unit* units = static_cast<Unit*>(place);
-      if (ex.thread() < kUnits) units[ex.thread()] = held_;
-      for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+      for (int k = 0; k < count; ++k) {
+        const i64 row = rows[k];
+        if (row < 0) continue;
+        Unit* units = reinterpret_cast<Unit*>(base + row * kScaleBytes);
+        if (ex.thread() < kUnits) units[ex.thread()] = held_;
+        for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+      }
     }
   }
   /// By one thread: copies one token's scales.
@@ -80,7 +84,11 @@ class ScalePart {
  public:
   explicit ScalePart(S spec) : bytes_(spec().scale_bytes) {}
   void load(const Exec&, const void* source) { source_ = source; }
-  void store(const Exec&, void* place) const { copy(place, source_); }
+  void store_all(const Exec&, u8* base, const i32* rows, int count) const {
+    for (int k = 0; k < count; ++k) {
+      if (rows[k] >= 0) copy(base + static_cast<i64>(rows[k]) * bytes_, source_);
+    }
+  }
   void copy(void* place, const void* source) const {
     if (bytes_ != 0) std::memcpy(place, source, static_cast<u64>(bytes_));
   }
