@@ -57,8 +57,10 @@ class MOELINK_EXPORT AllReduce {
   /// Enqueues one all-reduce. Zero elements are legal and enqueue nothing. Throws before anything is enqueued.
   void operator()(const AllReduceArgs& args, StreamView stream);
 
-  /// Throws the fault, if any call whose stream work has run met one (a wait that expired, a peer that left). Never
-  /// waits. A fault is terminal: every later call throws it again.
+  /// Throws the fault, if any call whose stream work has run met one (a wait that expired, a peer that left). Does not
+  /// wait, but for 0.2 s at most for the reason why another rank ended the group. A fault is terminal: every later call
+  /// throws it again. Graph replays have no host to throw: after replaying, and before using what they wrote, call this;
+  /// output of a replay after a fault is undefined.
   void check();
 
   /// What a call of this length would do: "push grid=4x256 memory=vmm".

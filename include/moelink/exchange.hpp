@@ -82,7 +82,9 @@ struct DispatchArgs {
   bool reuse_routing = false;   ///< move these tokens (as many) by the routing of the last dispatch, into the same row
                                 ///< positions. Ids, weights, num_tokens, layout, alignment and weight_mode are the last
                                 ///< dispatch's; the fields here are ignored
-  int max_sms = 0;              ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
+  /// Most SMs (host: threads) this call may occupy; 0: as many as are useful. Calls that overlap on one GPU (several
+  /// streams) must share its SMs by this: docs/exchange.md.
+  int max_sms = 0;
 };
 
 /// The expert side of one dispatch: views of device memory owned by the Exchange (or the caller's rows buffer), valid

@@ -8,7 +8,7 @@
 //     once, so that whatever is queued behind does not wait its own deadline each.
 //  3. Rarely, on a GPU after some milliseconds, it looks at the clock and at the host's wish to give up. Both leave the
 //     SM and are served one after the other for the whole device: a look by every waiting block in the first
-//     microseconds would cost more than what it waits for (docs/decisions/0009-waits-look-rarely.md).
+//     microseconds would cost more than what it waits for (docs/decisions/0005-waits-look-rarely.md).
 //  4. Past the deadline, counted from the first look, it reports the fault: who waited, for whom, in which phase and
 //     epoch, what it expected and saw. The first report wins.
 //  5. On a fault it returns false. The caller then leaves in good order: it passes the block barriers its block expects,
