@@ -41,7 +41,7 @@ plant_cuda_arch() { plant "$1/kernels/moe/bad.cuh" '#if __CUDA_ARCH__ >= 900'; }
 # ThreadSanitizer cannot see a fence that belongs to no access.
 find_stand_alone_fences() {
   sources "$1" include protocol src transports kernels perf | except "^$1/kernels/(primitives|ptx)/" |
-    code_lines '__threadfence|atomic_thread_fence|__sync_synchronize|"[^"]*\b(fence|membar)\.'
+    code_lines '__threadfence|atomic_thread_fence|__sync_synchronize|"[^"]*\b(fence|membar)\.(sc|acq_rel|acquire|release|proxy|mbarrier_init|gl|cta|sys)'
 }
 plant_stand_alone_fences() {
   plant "$1/src/comm/bad.cpp" 'std::atomic_thread_fence(std::memory_order_seq_cst);'
@@ -57,7 +57,7 @@ plant_upward_includes() { plant "$1/src/base/bad.cpp" '#include "../launch/kerne
 # The perf tools and the engine are users: public headers only.
 find_private_includes_in_perf() {
   sources "$1" perf engine |
-    code_lines '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<](base|runtime|jit|launch|transports|comm|exchange)/'
+    code_lines '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<](base|runtime|jit|launch|transports|comm|peers|exchange|all_reduce)/'
 }
 plant_private_includes_in_perf() { plant "$1/perf/bad.cpp" '#include "runtime/host_queue.hpp"'; }
 
