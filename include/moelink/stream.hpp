@@ -15,8 +15,8 @@ class HostQueue;  // the host's in-order queue: one worker and its team of block
 /// A stream somebody else owns. Cheap to copy.
 class MOELINK_EXPORT StreamView {
  public:
-  /// A CUDA stream (cudaStream_t or CUstream) on `device`. The legacy default stream (null) is refused by the calls that
-  /// use it: work of several ranks would serialise on it.
+  /// A CUDA stream (cudaStream_t or CUstream) on `device`. The legacy default stream (null) is refused by the calls
+  /// that use it: work of several ranks would serialise on it.
   [[nodiscard]] static StreamView cuda(Device device, void* handle) noexcept { return {device, handle, nullptr}; }
 
   [[nodiscard]] Device device() const noexcept { return device_; }
@@ -48,10 +48,10 @@ class MOELINK_EXPORT Stream {
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
 
-  [[nodiscard]] StreamView view() const noexcept;
+  [[nodiscard]] StreamView view() const;
   // NOLINTNEXTLINE(google-explicit-constructor): an owner can be viewed wherever a view is taken.
-  operator StreamView() const noexcept { return view(); }
-  [[nodiscard]] Device device() const noexcept;
+  operator StreamView() const { return view(); }
+  [[nodiscard]] Device device() const;
   void synchronize() const { view().synchronize(); }
 
  private:

@@ -54,6 +54,13 @@ void enqueue_in_parts(HostQueue& queue, std::size_t size_bytes, Part part) {
   });
 }
 
+void refuse_null(const char* call, const char* name, const void* pointer, std::size_t size_bytes) {
+  if (pointer == nullptr) {
+    throw Error(ErrorCode::invalid_argument, std::string(call) + ": " + name + " is null; expected memory of " +
+                                                 std::to_string(size_bytes) + " bytes");
+  }
+}
+
 }  // namespace
 
 Buffer::Buffer(Device device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {
@@ -91,11 +98,13 @@ void copy_bytes(void* destination, const void* source, std::size_t size_bytes, S
   if (size_bytes == 0) {
     return;
   }
+  refuse_null("copy_bytes", "destination", destination, size_bytes);
+  refuse_null("copy_bytes", "source", source, size_bytes);
   if (stream.device().is_cuda()) {
     cuda::copy(destination, source, size_bytes, stream);
     return;
   }
-  enqueue_in_parts(*stream.host_queue(), size_bytes, [destination, source](std::size_t offset, std::size_t bytes) {
+  enqueue_in_parts(queue_of(stream), size_bytes, [destination, source](std::size_t offset, std::size_t bytes) {
     std::memcpy(static_cast<std::byte*>(destination) + offset, static_cast<const std::byte*>(source) + offset, bytes);
   });
 }
@@ -104,11 +113,12 @@ void fill_bytes(void* destination, unsigned char value, std::size_t size_bytes, 
   if (size_bytes == 0) {
     return;
   }
+  refuse_null("fill_bytes", "destination", destination, size_bytes);
   if (stream.device().is_cuda()) {
     cuda::fill(destination, value, size_bytes, stream);
     return;
   }
-  enqueue_in_parts(*stream.host_queue(), size_bytes, [destination, value](std::size_t offset, std::size_t bytes) {
+  enqueue_in_parts(queue_of(stream), size_bytes, [destination, value](std::size_t offset, std::size_t bytes) {
     std::memset(static_cast<std::byte*>(destination) + offset, value, bytes);
   });
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/moved_from.hpp"
 #include "moelink/error.hpp"
 #include "moelink/stream.hpp"
 #include "runtime/cuda_backend.hpp"
@@ -56,49 +57,53 @@ Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 
 void Event::record(StreamView stream) {
-  if (stream.device() != impl_->device) {
+  const Impl& own = not_moved_from(impl_, "Event");
+  if (stream.device() != own.device) {
     throw Error(ErrorCode::invalid_argument,
-                "an event of " + impl_->device.name() + " was recorded on a stream of " + stream.device().name());
+                "an event of " + own.device.name() + " was recorded on a stream of " + stream.device().name());
   }
-  if (impl_->device.is_cuda()) {
-    cuda::record_event(impl_->cuda_event, stream);
+  if (own.device.is_cuda()) {
+    cuda::record_event(own.cuda_event, stream);
     return;
   }
-  stream.host_queue()->enqueue([event = impl_->host] {
+  queue_of(stream).enqueue([event = own.host] {
     event->time_ns.store(now_ns(), std::memory_order_relaxed);
     event->passed.raise();
   });
-  impl_->host->num_records.fetch_add(1, std::memory_order_relaxed);
+  own.host->num_records.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Event::synchronize() const {
-  if (impl_->device.is_cuda()) {
-    cuda::synchronize_event(impl_->device.ordinal(), impl_->cuda_event);
+  const Impl& own = not_moved_from(impl_, "Event");
+  if (own.device.is_cuda()) {
+    cuda::synchronize_event(own.device.ordinal(), own.cuda_event);
     return;
   }
-  HostEvent& event = *impl_->host;
+  HostEvent& event = *own.host;
   for (std::uint32_t seen = event.passed.count(); !event.is_complete(); seen = event.passed.count()) {
     event.passed.wait_while(seen);
   }
 }
 
 std::chrono::duration<double, std::micro> Event::since(const Event& start) const {
+  const Impl& own = not_moved_from(impl_, "Event");
+  const Impl& other = not_moved_from(start.impl_, "Event");
   using Microseconds = std::chrono::duration<double, std::micro>;
-  if (start.impl_->device != impl_->device) {
-    throw Error(ErrorCode::invalid_argument, "the time between an event of " + start.impl_->device.name() +
-                                                 " and one of " + impl_->device.name() + " was asked for");
+  if (other.device != own.device) {
+    throw Error(ErrorCode::invalid_argument, "the time between an event of " + other.device.name() + " and one of " +
+                                                 own.device.name() + " was asked for");
   }
-  if (impl_->device.is_cuda()) {
-    return Microseconds(cuda::elapsed_us(impl_->device.ordinal(), start.impl_->cuda_event, impl_->cuda_event));
+  if (own.device.is_cuda()) {
+    return Microseconds(cuda::elapsed_us(own.device.ordinal(), other.cuda_event, own.cuda_event));
   }
-  for (const HostEvent* event : {start.impl_->host.get(), impl_->host.get()}) {
+  for (const HostEvent* event : {other.host.get(), own.host.get()}) {
     if (event->num_records.load(std::memory_order_relaxed) == 0 || !event->is_complete()) {
       throw Error(ErrorCode::invalid_argument,
                   "the time between two events was asked for before both were recorded and passed; synchronise first");
     }
   }
   const std::int64_t elapsed_ns =
-      impl_->host->time_ns.load(std::memory_order_relaxed) - start.impl_->host->time_ns.load(std::memory_order_relaxed);
+      own.host->time_ns.load(std::memory_order_relaxed) - other.host->time_ns.load(std::memory_order_relaxed);
   return Microseconds(static_cast<double>(elapsed_ns) / 1000.0);
 }
 

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/moved_from.hpp"
 #include "moelink/error.hpp"
 #include "moelink/stream.hpp"
 #include "runtime/cuda_backend.hpp"
@@ -29,11 +30,12 @@ Graph Graph::record(StreamView stream, const std::function<void()>& body) {
 }
 
 void Graph::launch(StreamView stream) const {
-  if (stream.device() != Device::cuda(impl_->ordinal)) {
-    throw Error(ErrorCode::invalid_argument, "a graph recorded on " + Device::cuda(impl_->ordinal).name() +
+  const Impl& own = not_moved_from(impl_, "Graph");
+  if (stream.device() != Device::cuda(own.ordinal)) {
+    throw Error(ErrorCode::invalid_argument, "a graph recorded on " + Device::cuda(own.ordinal).name() +
                                                  " was launched on a stream of " + stream.device().name());
   }
-  cuda::launch_graph(impl_->executable, stream);
+  cuda::launch_graph(own.executable, stream);
 }
 
 }  // namespace moelink

@@ -1,12 +1,29 @@
 #include "runtime/host_queue.hpp"
 
+#include <pthread.h>
+
+#include <atomic>
+
 #include "moelink/error.hpp"
 #include "runtime/thread.hpp"
 
 namespace moelink {
+namespace {
+
+std::atomic<unsigned> forks_since_start{0};
+
+/// How often this process is the child of a fork. A child has none of its parent's threads.
+unsigned num_forks() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks_since_start.fetch_add(1, std::memory_order_relaxed); });
+  (void)registered;
+  return forks_since_start.load(std::memory_order_relaxed);
+}
+
+}  // namespace
 
 HostQueue::HostQueue(int num_threads)
-    : team_(num_threads), worker_(start_thread("moelink-queue", [this] { work(); })) {}
+    : forks_(num_forks()), team_(num_threads), worker_(start_thread("moelink-queue", [this] { work(); })) {}
 
 HostQueue::~HostQueue() {
   {
@@ -17,6 +34,15 @@ HostQueue::~HostQueue() {
   worker_.join();
   while (free_ != nullptr) {
     delete std::exchange(free_, free_->next);
+  }
+}
+
+void HostQueue::refuse_forked() const {
+  if (forks_since_start.load(std::memory_order_relaxed) != forks_) {
+    throw Error(
+        ErrorCode::unsupported,
+        "this process was forked after the stream was made, and has none of its threads; make streams and ranks "
+        "in the process that uses them");
   }
 }
 
@@ -90,6 +116,7 @@ void HostQueue::run(Node& node) noexcept {
 }
 
 void HostQueue::synchronize() {
+  refuse_forked();
   if (std::this_thread::get_id() == worker_.get_id()) {
     throw Error(ErrorCode::invalid_argument, "a task synchronised with the stream that runs it, which never ends");
   }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "moelink/device/exec/host_exec.hpp"
+#include "moelink/stream.hpp"
 #include "runtime/block_team.hpp"
 #include "runtime/signal.hpp"
 
@@ -58,12 +59,14 @@ class HostQueue {
   template <class Task>
   static void construct(Node& node, Task&& task);
 
+  void refuse_forked() const;
   [[nodiscard]] Node* take_node();
   void submit(Node* node);
   void recycle(Node* node) noexcept;
   void work();
   void run(Node& node) noexcept;
 
+  const unsigned forks_;  // of this process, when the threads were started
   BlockTeam team_;
   std::mutex mutex_;       // guards what follows, up to submitted_
   Node* first_ = nullptr;  // waiting tasks, oldest first
@@ -91,6 +94,7 @@ void HostQueue::construct(Node& node, Task&& task) {
 
 template <class Task>
 void HostQueue::enqueue(Task&& task) {
+  refuse_forked();
   Node* node = take_node();
   try {
     construct(*node, std::forward<Task>(task));
@@ -108,5 +112,8 @@ void HostQueue::launch_blocks(int grid, std::size_t scratch_bytes, Block&& block
     team_.run(grid, scratch_bytes, stored);
   });
 }
+
+/// The queue of a host stream. Throws invalid_argument for a view that has none.
+[[nodiscard]] HostQueue& queue_of(StreamView stream);
 
 }  // namespace moelink

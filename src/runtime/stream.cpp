@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/moved_from.hpp"
 #include "moelink/error.hpp"
 #include "runtime/cuda_backend.hpp"
 #include "runtime/device_properties.hpp"
@@ -25,9 +26,17 @@ int host_threads(int requested) {
 
 }  // namespace
 
+HostQueue& queue_of(StreamView stream) {
+  if (stream.host_queue() == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "a stream of " + stream.device().name() + " without a queue was given; take it from a moelink::Stream");
+  }
+  return *stream.host_queue();
+}
+
 void StreamView::synchronize() const {
   if (device_.is_host()) {
-    host_->synchronize();
+    queue_of(*this).synchronize();
   } else {
     cuda::synchronize_stream(*this);
   }
@@ -60,7 +69,10 @@ Stream::~Stream() = default;
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
 
-StreamView Stream::view() const noexcept { return {impl_->device, impl_->cuda_stream, impl_->queue.get()}; }
-Device Stream::device() const noexcept { return impl_->device; }
+StreamView Stream::view() const {
+  const Impl& impl = not_moved_from(impl_, "Stream");
+  return {impl.device, impl.cuda_stream, impl.queue.get()};
+}
+Device Stream::device() const { return not_moved_from(impl_, "Stream").device; }
 
 }  // namespace moelink
