@@ -55,8 +55,9 @@ class MOELINK_EXPORT Communicator {
   /// Ranks meet over TCP at MASTER_ADDR; on one node a launcher's job id is enough. docs/bootstrap.md has the details.
   [[nodiscard]] static Communicator from_environment(const Options& options = {});
 
-  /// `size` ranks in this process, for threads. A rank's collective calls (constructing an Exchange, barrier(), ...)
-  /// must come from a thread of its own, not from the one that called in_process(): use on_every_rank().
+  /// `size` ranks, 1 to 1024, in this process, for threads. A rank's collective calls (constructing an Exchange,
+  /// barrier(), ...) must come from a thread of its own, not from the one that called in_process(): use
+  /// on_every_rank().
   [[nodiscard]] static std::vector<Communicator> in_process(int size, const InProcessOptions& options = {});
 
   /// Bring your own way to gather: it is called a few times, here and never again; ranks then talk over TCP, to the
@@ -67,11 +68,11 @@ class MOELINK_EXPORT Communicator {
   /// The deadline that these options stand for: their own, or the default.
   [[nodiscard]] static std::chrono::milliseconds deadline_of(const Options& options);
 
-  [[nodiscard]] int rank() const noexcept;
-  [[nodiscard]] int size() const noexcept;
-  [[nodiscard]] Device device() const noexcept;
-  [[nodiscard]] const Topology& topology() const noexcept;
-  [[nodiscard]] std::chrono::milliseconds deadline() const noexcept;
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] Device device() const;
+  [[nodiscard]] const Topology& topology() const;
+  [[nodiscard]] std::chrono::milliseconds deadline() const;
 
   /// Waits until every rank is here. Set-up only: not for the hot path.
   void barrier() const;
@@ -84,7 +85,7 @@ class MOELINK_EXPORT Communicator {
   void abort(std::string_view reason) const noexcept;
 
   struct State;  // src/comm
-  [[nodiscard]] State& state() const noexcept { return *state_; }
+  [[nodiscard]] State& state() const;
 
  private:
   explicit Communicator(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/moved_from.hpp"
 #include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/launcher.hpp"
@@ -20,8 +21,10 @@ Communicator Communicator::single(Device device) {
 }
 
 std::vector<Communicator> Communicator::in_process(int size, const InProcessOptions& options) {
-  if (size < 1) {
-    throw Error(ErrorCode::invalid_argument, text("in_process() of ", size, " ranks; pass a number of at least 1"));
+  constexpr int kMostRanks = 1024;  // each is a thread at times, and each knows the links of every other
+  if (size < 1 || size > kMostRanks) {
+    throw Error(ErrorCode::invalid_argument,
+                text("in_process() of ", size, " ranks; pass a number from 1 to ", kMostRanks));
   }
   for (const int ordinal : options.devices) {
     if (ordinal < 0 || ordinal >= Device::cuda_count()) {
@@ -68,23 +71,26 @@ std::chrono::milliseconds Communicator::deadline_of(const Options& options) {
   return effective_deadline(options.deadline);
 }
 
-int Communicator::rank() const noexcept { return state_->bootstrap->rank(); }
-int Communicator::size() const noexcept { return state_->bootstrap->size(); }
-Device Communicator::device() const noexcept { return state_->device; }
-const Topology& Communicator::topology() const noexcept { return state_->topology; }
-std::chrono::milliseconds Communicator::deadline() const noexcept { return state_->deadline; }
+Communicator::State& Communicator::state() const { return not_moved_from(state_, "Communicator"); }
 
-void Communicator::barrier() const { state_->bootstrap->barrier("barrier", state_->deadline); }
+int Communicator::rank() const { return state().bootstrap->rank(); }
+int Communicator::size() const { return state().bootstrap->size(); }
+Device Communicator::device() const { return state().device; }
+const Topology& Communicator::topology() const { return state().topology; }
+std::chrono::milliseconds Communicator::deadline() const { return state().deadline; }
+
+void Communicator::barrier() const { state().bootstrap->barrier("barrier", state().deadline); }
 
 std::vector<std::vector<std::byte>> Communicator::all_gather(std::span<const std::byte> mine) const {
-  return state_->bootstrap->all_gather("all_gather", mine, state_->deadline);
+  return state().bootstrap->all_gather("all_gather", mine, state().deadline);
 }
 
-void Communicator::check() const { state_->bootstrap->faults().check(); }
+void Communicator::check() const { state().bootstrap->faults().check(); }
 
 void Communicator::abort(std::string_view reason) const noexcept {
+  if (state_ == nullptr) return;  // moved from: the group is another object's to end
   constexpr std::size_t kLongest = 1000;
-  state_->bootstrap->abort(
+  state().bootstrap->abort(
       {ErrorCode::aborted, rank(), text("rank ", rank(), " called abort(): ", reason.substr(0, kLongest))});
 }
 

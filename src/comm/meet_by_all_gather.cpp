@@ -114,9 +114,11 @@ std::vector<Card> exchange_cards(const Card& mine, const AllGatherFunction& all_
 
 std::unique_ptr<Bootstrap> meet_by_all_gather(int rank, int size, const AllGatherFunction& all_gather,
                                               const Environment& environment, std::chrono::milliseconds patience) {
-  if (size < 1 || rank < 0 || rank >= size || !all_gather) {
-    throw Error(ErrorCode::invalid_argument, text("rank ", rank, " of ", size, all_gather ? "" : ", no function",
-                                                  "; pass 0 <= rank < size and an all-gather function"));
+  constexpr int kMostRanks = 65536;  // as from a launcher
+  if (size < 1 || size > kMostRanks || rank < 0 || rank >= size || !all_gather) {
+    throw Error(ErrorCode::invalid_argument,
+                text("rank ", rank, " of ", size, all_gather ? "" : ", no function",
+                     "; pass 0 <= rank < size <= ", kMostRanks, " and an all-gather function"));
   }
   if (size == 1) {
     return std::move(ThreadBootstrap::make_group(1).front());

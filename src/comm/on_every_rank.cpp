@@ -1,6 +1,9 @@
+#include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -8,30 +11,67 @@
 #include "comm/run_threads.hpp"
 #include "comm/thread_bootstrap.hpp"
 #include "moelink/communicator.hpp"
+#include "moelink/error.hpp"
 
 namespace moelink {
 
+namespace {
+
+/// The first exception of several threads, by time.
+class FirstException {
+ public:
+  void keep(std::exception_ptr exception) {
+    const std::scoped_lock lock(mutex_);
+    if (!first_) first_ = std::move(exception);
+  }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+};
+
+/// No thread runs before every thread is there: ranks would wait for one that never comes.
+enum class Start { wait, go, cancel };
+
+}  // namespace
+
 void run_threads(std::size_t count, const std::function<void(std::size_t)>& run) {
-  std::mutex mutex;
-  std::exception_ptr first;
+  FirstException first;
+  std::atomic<Start> start{Start::wait};
+  const auto body = [&](std::size_t i) {
+    start.wait(Start::wait);
+    if (start == Start::cancel) return;
+    try {
+      run(i);
+    } catch (...) {
+      first.keep(std::current_exception());
+    }
+  };
+  const auto release = [&](Start how) {
+    start = how;
+    start.notify_all();
+  };
   std::vector<std::jthread> threads;
-  threads.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        run(i);
-      } catch (...) {
-        const std::scoped_lock lock(mutex);
-        if (!first) {
-          first = std::current_exception();
-        }
-      }
-    });
+  try {
+    threads.reserve(count);
+    while (threads.size() < count) {
+      threads.emplace_back(body, threads.size());
+    }
+  } catch (const std::system_error& error) {
+    release(Start::cancel);
+    throw Error(ErrorCode::system, text("thread ", threads.size() + 1, " of ", count,
+                                        ", one for each rank, could not be started: ", error.code().message(),
+                                        "; use fewer ranks, or raise the limit on threads or memory"));
+  } catch (...) {
+    release(Start::cancel);
+    throw;
   }
+  release(Start::go);
   threads.clear();  // joins
-  if (first) {
-    std::rethrow_exception(first);
-  }
+  first.rethrow();
 }
 
 namespace {
@@ -62,18 +102,20 @@ void run_on_every_rank(std::span<const Communicator> ranks, const std::function<
       return_to_group(rank);
     }
   };
+  FirstException first;  // kept before others are released: what they throw then follows from it
   try {
     run_threads(ranks.size(), [&](std::size_t i) {
       try {
         run(i);
       } catch (const std::exception& error) {
+        first.keep(std::current_exception());
         release_waiters(ranks[i], text("it failed: ", error.what()));
-        throw;
       } catch (...) {
+        first.keep(std::current_exception());
         release_waiters(ranks[i], "it failed with an exception of unknown type");
-        throw;
       }
     });
+    first.rethrow();
   } catch (...) {
     return_all();
     throw;

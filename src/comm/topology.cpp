@@ -42,6 +42,11 @@ std::string_view name_of(Link link) noexcept {
 
 Topology::Topology(std::vector<RankInfo> ranks, std::vector<std::vector<Link>> links)
     : ranks_(std::move(ranks)), links_(std::move(links)) {
+  const auto is_short = [&](const std::vector<Link>& row) { return row.size() != ranks_.size(); };
+  if (links_.size() != ranks_.size() || std::any_of(links_.begin(), links_.end(), is_short)) {
+    throw Error(ErrorCode::invalid_argument, text("the links of a Topology are not a square of ", ranks_.size(), " by ",
+                                                  ranks_.size(), "; give the link of every rank to every rank"));
+  }
   for (const RankInfo& info : ranks_) {
     num_nodes_ = std::max(num_nodes_, info.node + 1);
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -106,6 +108,42 @@ TEST(Topology, TablePrintsRanksAndLinks) {
   for (const char* word : {"rank", "node", "host", "from\\to", "self", "process"}) {
     EXPECT_NE(table.find(word), std::string::npos) << word << " is not in:\n" << table;
   }
+}
+
+TEST(Communicator, MovedFromSaysSo) {
+  auto gone = Communicator::single(Device::host());
+  const auto kept = std::move(gone);
+  expect_error(ErrorCode::out_of_order, {"Communicator was moved from"}, [&] { (void)gone.rank(); });
+  expect_error(ErrorCode::out_of_order, {"Communicator was moved from"}, [&] { gone.barrier(); });
+  gone.abort("nobody hears it");
+  EXPECT_NO_THROW(kept.check());
+}
+
+TEST(Communicator, MoreRanksThanCanBeServedAreRefusedBeforeAnythingIsAllocated) {
+  for (const int size : {1025, std::numeric_limits<int>::max()}) {
+    expect_error(ErrorCode::invalid_argument, {std::to_string(size), "1024"},
+                 [&] { (void)Communicator::in_process(size); });
+  }
+  expect_error(ErrorCode::invalid_argument, {"65536"},
+               [] { const Communicator comm(0, std::numeric_limits<int>::max(), [](auto, auto) {}); });
+}
+
+TEST(OnEveryRank, CauseIsThrownAgainNotWhatFollowedFromIt) {
+  for (int round = 0; round < 20; ++round) {
+    const auto ranks = Communicator::in_process(4, {.deadline = 10s});
+    EXPECT_THROW(on_every_rank(ranks,
+                               [](const Communicator& comm) {
+                                 if (comm.rank() == 1) throw std::out_of_range("the cause");
+                                 comm.barrier();
+                               }),
+                 std::out_of_range);
+  }
+}
+
+TEST(Topology, LinksThatAreNoSquareAreRefused) {
+  expect_error(ErrorCode::invalid_argument, {"2 by 2"}, [] {
+    const Topology topology({RankInfo{}, RankInfo{}}, {{Link::self}});
+  });
 }
 
 }  // namespace
