@@ -22,7 +22,7 @@ class Capacity {
   static const Capacity worst_case;
   // NOLINTNEXTLINE(google-explicit-constructor): `.max_rows = 4096` is how it is meant to be written.
   constexpr Capacity(std::int64_t rows) noexcept : rows_(rows) {}
-  [[nodiscard]] constexpr bool is_worst_case() const noexcept { return rows_ < 0; }
+  [[nodiscard]] constexpr bool is_worst_case() const noexcept { return rows_ == -1; }
   [[nodiscard]] constexpr std::int64_t rows() const noexcept { return rows_; }
 
  private:
@@ -147,8 +147,8 @@ class MOELINK_EXPORT Workspace {
   /// Large enough for each of `configs` (the largest decides).
   Workspace(const Communicator& communicator, const std::vector<ExchangeConfig>& configs);
 
-  [[nodiscard]] Device device() const noexcept;
-  [[nodiscard]] std::int64_t size_bytes() const noexcept;
+  [[nodiscard]] Device device() const;
+  [[nodiscard]] std::int64_t size_bytes() const;
 
   class State;  // src/exchange
   [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
@@ -173,7 +173,7 @@ class MOELINK_EXPORT Exchange {
 
   /// The memory a configuration would take. Nothing is allocated.
   [[nodiscard]] static MemoryReport memory(const Communicator& communicator, const ExchangeConfig& config);
-  [[nodiscard]] const MemoryReport& memory() const noexcept;
+  [[nodiscard]] const MemoryReport& memory() const;
 
   /// Enqueues a dispatch. Throws invalid_argument, capacity (a declared maximum is too small) or out_of_order.
   ExpertBatch dispatch(const DispatchArgs& args, StreamView stream);
@@ -192,13 +192,13 @@ class MOELINK_EXPORT Exchange {
   /// is reported once; a fault again and again.
   void check();
   /// The same without throwing, and without clearing.
-  [[nodiscard]] DataErrors data_errors() const noexcept;
+  [[nodiscard]] DataErrors data_errors() const;
 
   /// The plan that a dispatch of `num_tokens` of payloads[payload] and its combine would follow, for people ("dispatch
   /// decode 7x128 ...").
   [[nodiscard]] std::string describe_plan(std::int64_t num_tokens, std::size_t payload = 0) const;
 
-  [[nodiscard]] const ExchangeConfig& config() const noexcept;
+  [[nodiscard]] const ExchangeConfig& config() const;
 
   class Impl;
 

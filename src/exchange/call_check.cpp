@@ -247,6 +247,30 @@ std::size_t check_combine(const CombineArgs& args, const ExchangeConfig& config,
   return index;
 }
 
+void check_apart_from_rows(const DispatchArgs& args, const MatrixView& rows, const MatrixView& row_scales,
+                           const ExchangeConfig& config) {
+  const i64 num_tokens = args.tokens.rows;
+  const auto apart = [&](const char* name, const MatrixView& input) {
+    if (input.data == nullptr) return;
+    check_apart({name, input}, {"the batch's rows", rows});
+    if (row_scales.data != nullptr) check_apart({name, input}, {"the batch's scales", row_scales});
+  };
+  const auto words = [&](const void* data, std::size_t word_bytes) -> MatrixView {
+    return {data, DataType::bytes, num_tokens, config.top_k * static_cast<i64>(word_bytes)};
+  };
+  apart("DispatchArgs::tokens", args.tokens);
+  apart("DispatchArgs::scales", args.scales);
+  if (args.reuse_routing) return;
+  apart("DispatchArgs::expert_ids", words(args.expert_ids.data, size_of(args.expert_ids.type)));
+  apart("DispatchArgs::weights", words(args.weights, sizeof(float)));
+}
+
+void check_output_apart(const CombineArgs& args, const void* metadata, i64 metadata_bytes) {
+  const MatrixView output = args.output;
+  check_apart({"the Exchange's own metadata", {metadata, DataType::bytes, 1, metadata_bytes}},
+              {"CombineArgs::output", output});
+}
+
 void check_stream(StreamView stream, Device device) {
   if (stream.device() != device) {
     refuse(

@@ -35,6 +35,12 @@ struct DispatchChoice {
 [[nodiscard]] std::size_t check_combine(const CombineArgs& args, const ExchangeConfig& config,
                                         const ExchangeShape& shape, const RoutingState& routing);
 
+/// Refuses inputs that share memory with what this dispatch writes, the library's buffers included.
+void check_apart_from_rows(const DispatchArgs& args, const MatrixView& rows, const MatrixView& row_scales,
+                           const ExchangeConfig& config);
+/// Refuses an output inside the memory that tells combine where rows are.
+void check_output_apart(const CombineArgs& args, const void* metadata, i64 metadata_bytes);
+
 void check_stream(StreamView stream, Device device);
 
 }  // namespace moelink

@@ -52,6 +52,7 @@ ExpertBatch Exchange::Impl::dispatch(const DispatchArgs& args, StreamView stream
 
   const MutableMatrixView rows = rows_of_call(args, choice);
   const MutableMatrixView scales = scales_of_call(choice);
+  check_apart_from_rows(args, rows, scales, config_);
   kernels_.dispatch({.num_tokens = args.tokens.rows,
                      .payload = choice.payload,
                      .reuse_routing = args.reuse_routing,
@@ -69,6 +70,7 @@ void Exchange::Impl::combine(const CombineArgs& args, StreamView stream) {
   check_stream(stream, device_);
   check_combine_is_next();
   const std::size_t types = check_combine(args, config_, shape_, routing_);
+  check_output_apart(args, workspace_->memory().data(), layout_.device.metadata_bytes);
   check_pointer_("CombineArgs::expert_output", args.expert_output.data);
   check_pointer_("CombineArgs::output", args.output.data);
   kernels_.combine({.num_tokens = routing_.num_tokens, .types = types, .max_sms = args.max_sms}, combine_args(args),

@@ -110,6 +110,18 @@ i64 batched_rows(const ExchangeConfig& config, i64 num_local_experts) {
   return rows;
 }
 
+/// The bytes of all buffers are counted by 64-bit integers; a quarter of their range is far more than any device has.
+void check_total(const ExchangeShape& shape, const ExchangeConfig& config) {
+  constexpr i64 kMostBytes = std::numeric_limits<i64>::max() / 4;
+  const i64 bytes_per_row = (config.own_rows ? shape.max_row_bytes : 0) + shape.max_scale_bytes +
+                            (config.own_expert_output ? shape.max_output_row_bytes : 0);
+  if (bytes_per_row > 0 && shape.row_capacity > kMostBytes / bytes_per_row) {
+    throw Error(ErrorCode::capacity, text("ExchangeConfig asks for ", shape.row_capacity, " rows of ", bytes_per_row,
+                                          " bytes, more than 2^61 bytes in all; lower max_rows, max_rows_per_expert or "
+                                          "max_tokens"));
+  }
+}
+
 }  // namespace
 
 ExchangeShape check_config(const ExchangeConfig& config, const Communicator& communicator) {
@@ -159,6 +171,7 @@ ExchangeShape check_config(const ExchangeConfig& config, const Communicator& com
   shape.max_rows = packed_rows(config, max_entries, shape.num_local_experts);
   shape.max_rows_per_expert = config.max_rows_per_expert;
   shape.row_capacity = max_of(shape.max_rows, batched_rows(config, shape.num_local_experts));
+  check_total(shape, config);
   if (shape.row_capacity == 0) {
     refuse(
         "ExchangeConfig::max_rows and max_rows_per_expert are both 0, so that no layout can be used; set max_rows for "

@@ -1,5 +1,6 @@
 #include "exchange/workspace.hpp"
 
+#include "base/moved_from.hpp"
 #include "base/text.hpp"
 #include "exchange/local_kernels.hpp"
 #include "moelink/error.hpp"
@@ -37,8 +38,10 @@ Workspace::State::State(Device device, i64 size_bytes, i64 metadata_bytes)
 Workspace::Workspace(const Communicator& communicator, const std::vector<ExchangeConfig>& configs)
     : state_(make_state(communicator, configs)) {}
 
-Device Workspace::device() const noexcept { return state_->memory().device(); }
+Device Workspace::device() const { return not_moved_from(state_, "Workspace").memory().device(); }
 
-std::int64_t Workspace::size_bytes() const noexcept { return static_cast<i64>(state_->memory().size_bytes()); }
+std::int64_t Workspace::size_bytes() const {
+  return static_cast<i64>(not_moved_from(state_, "Workspace").memory().size_bytes());
+}
 
 }  // namespace moelink

@@ -151,6 +151,22 @@ TEST(ExchangeConfig, WeightsOnOpaqueRowsOnlyAreRefused) {
       {"weights_on_input"});
 }
 
+TEST(ExchangeConfig, NegativeCapacityIsNotTakenForTheWorstCase) {
+  expect_refused([](auto& c) { c.max_rows = -5; }, {"max_rows is -5"});
+}
+
+TEST(ExchangeConfig, TotalsThatOverflowSixtyThreeBitsAreRefusedNotReportedAsNegative) {
+  expect_refused(
+      [](auto& c) {
+        c.max_rows = std::numeric_limits<std::int32_t>::max();
+        c.hidden = (std::int64_t{1} << 31) / 4 - 4;
+        c.payloads = {{.type = DataType::bytes, .row_bytes = (std::int64_t{1} << 31) - 16, .scale_bytes = 1 << 30}};
+        c.combine_types = {{DataType::float32, DataType::float32}};
+        c.own_expert_output = true;
+      },
+      {"2^61", "max_rows"}, ErrorCode::capacity);
+}
+
 TEST(MemoryReport, EveryByteIsExplainedBeforeAnythingIsAllocated) {
   // 64 * 4096 tokens of 14 KB to the worst case is 30 GB a rank: reported, not allocated.
   const MemoryReport report =

@@ -151,6 +151,37 @@ TEST_P(Misuse, InputsThatOverlapOutputs) {
   expect_combine_refused([](auto& a) { a.output.data = const_cast<void*>(a.expert_output.data); }, {"overlap"});
 }
 
+TEST_P(Misuse, InputsInsideWhatTheLibraryWritesAndOutputsInsideItsMetadata) {
+  const ExpertBatch batch = exchange().dispatch(runner_->dispatch_args(), *stream_);
+  CombineArgs args = runner_->combine_args(batch);
+  const MutableMatrixView output = args.output;
+  args.output.data = const_cast<std::int32_t*>(batch.expert_of_row);
+  expect_refused([&] { exchange().combine(args, *stream_); }, {"output", "metadata", "overlap"},
+                 ErrorCode::invalid_argument);
+  args.output = output;
+  exchange().combine(args, *stream_);
+  expect_dispatch_refused([&](auto& a) { a.tokens.data = batch.rows.data; }, {"tokens", "rows", "overlap"});
+  expect_dispatch_refused([&](auto& a) { a.expert_ids.data = batch.rows.data; }, {"expert_ids", "rows", "overlap"});
+  expect_dispatch_refused([&](auto& a) { a.weights = static_cast<const float*>(batch.rows.data); },
+                          {"weights", "rows", "overlap"});
+}
+
+TEST_P(Misuse, ObjectsThatWereMovedFromSaySo) {
+  const auto words = {"moved from"};
+  Exchange gone(Communicator::single(device()), config_for(shape()));
+  const Exchange kept(std::move(gone));
+  expect_refused([&] { gone.dispatch(runner_->dispatch_args(), *stream_); }, words, ErrorCode::out_of_order);
+  expect_refused([&] { gone.combine({}, *stream_); }, words, ErrorCode::out_of_order);
+  expect_refused([&] { gone.check(); }, words, ErrorCode::out_of_order);
+  expect_refused([&] { (void)gone.data_errors(); }, words, ErrorCode::out_of_order);
+  expect_refused([&] { (void)gone.config(); }, words, ErrorCode::out_of_order);
+  Workspace lost(Communicator::single(device()), {config_for(shape())});
+  const Workspace found(std::move(lost));
+  expect_refused([&] { (void)lost.size_bytes(); }, words, ErrorCode::out_of_order);
+  expect_refused([&] { Exchange(Communicator::single(device()), config_for(shape()), lost); }, words,
+                 ErrorCode::out_of_order);
+}
+
 TEST_P(Misuse, MatricesThatLieSideBySideDoNotOverlap) {
   const Buffer both(device(), 4096);
   const ExpertBatch batch = exchange().dispatch(runner_->dispatch_args(), *stream_);
