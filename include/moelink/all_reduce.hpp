@@ -47,6 +47,7 @@ struct AllReduceArgs {
 class MOELINK_EXPORT AllReduce {
  public:
   AllReduce(const Communicator& communicator, const AllReduceConfig& config);
+  /// The streams it was used on must have passed its last call.
   ~AllReduce();
   AllReduce(AllReduce&&) noexcept;
   AllReduce& operator=(AllReduce&&) noexcept;
@@ -63,7 +64,8 @@ class MOELINK_EXPORT AllReduce {
   /// output of a replay after a fault is undefined.
   void check();
 
-  /// What a call of this length would do: "push grid=4x256 memory=vmm".
+  /// What a call of this length would do: "push grid=4x256 memory=vmm". Throws invalid_argument outside 0 to
+  /// max_elements.
   [[nodiscard]] std::string describe_plan(std::int64_t num_elements) const;
 
   class Impl;

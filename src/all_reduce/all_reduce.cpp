@@ -1,6 +1,7 @@
 #include "moelink/all_reduce.hpp"
 
 #include "all_reduce/all_reduce_impl.hpp"
+#include "base/moved_from.hpp"
 
 namespace moelink {
 
@@ -31,8 +32,12 @@ AllReduce& AllReduce::operator=(AllReduce&&) noexcept = default;
 MemoryReport AllReduce::memory(const Communicator& communicator, const AllReduceConfig& config) {
   return Impl::memory_of(communicator, config);
 }
-void AllReduce::operator()(const AllReduceArgs& args, StreamView stream) { impl_->run(args, stream); }
-void AllReduce::check() { impl_->check(); }
-std::string AllReduce::describe_plan(std::int64_t num_elements) const { return impl_->describe_plan(num_elements); }
+void AllReduce::operator()(const AllReduceArgs& args, StreamView stream) {
+  not_moved_from(impl_, "AllReduce").run(args, stream);
+}
+void AllReduce::check() { not_moved_from(impl_, "AllReduce").check(); }
+std::string AllReduce::describe_plan(std::int64_t num_elements) const {
+  return not_moved_from(impl_, "AllReduce").describe_plan(num_elements);
+}
 
 }  // namespace moelink

@@ -167,6 +167,7 @@ void AllReduce::Impl::check() {
 }
 
 std::string AllReduce::Impl::describe_plan(i64 num_elements) const {
+  check_num_elements(num_elements, config_);
   if (nccl_ != nullptr) {
     return num_elements == 0 ? "nothing" : nccl_->describe();
   }

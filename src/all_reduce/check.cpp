@@ -34,6 +34,10 @@ Element check_config(const AllReduceConfig& config) {
         "AllReduceConfig::algorithm is nvls and deterministic is true, but the switch sums in an order of its own; set "
         "deterministic = false, or name another algorithm");
   }
+  if (name_of(config.algorithm) == "?") {
+    refuse(
+        text("AllReduceConfig::algorithm is ", static_cast<int>(config.algorithm), ", which is no AllReduceAlgorithm"));
+  }
   switch (config.type) {
     case DataType::bfloat16:
       return Element::bfloat16;
@@ -44,7 +48,8 @@ Element check_config(const AllReduceConfig& config) {
     case DataType::bytes:
       break;
   }
-  refuse("AllReduceConfig::type is bytes, which have no sum; expected bfloat16, float16 or float32");
+  refuse(text("AllReduceConfig::type is ", static_cast<int>(config.type), " (", name_of(config.type),
+              "), which has no sum; expected bfloat16, float16 or float32"));
 }
 
 bool may_use_nvls(const AllReduceConfig& config) {
@@ -67,11 +72,15 @@ void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts
   }
 }
 
-void check_call(const AllReduceArgs& args, const AllReduceConfig& config) {
-  if (args.num_elements < 0 || args.num_elements > config.max_elements) {
-    refuse(text("AllReduceArgs::num_elements is ", args.num_elements,
-                "; expected 0 to max_elements = ", config.max_elements));
+void check_num_elements(i64 num_elements, const AllReduceConfig& config) {
+  if (num_elements < 0 || num_elements > config.max_elements) {
+    refuse(
+        text("AllReduceArgs::num_elements is ", num_elements, "; expected 0 to max_elements = ", config.max_elements));
   }
+}
+
+void check_call(const AllReduceArgs& args, const AllReduceConfig& config) {
+  check_num_elements(args.num_elements, config);
   if (args.num_elements == 0) {
     return;
   }

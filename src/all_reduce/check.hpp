@@ -21,6 +21,8 @@ void check_nvls(const AllReduceConfig& config, const std::string& why_not);
 /// If push is the only algorithm allowed, it must carry the longest message.
 void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts);
 
+/// Throws invalid_argument unless 0 <= num_elements <= max_elements.
+void check_num_elements(i64 num_elements, const AllReduceConfig& config);
 void check_call(const AllReduceArgs& args, const AllReduceConfig& config);
 
 }  // namespace moelink

@@ -91,6 +91,18 @@ TEST(AllReduce, BadArgumentsAreRefusedBeforeAnythingIsEnqueuedAndLaterCallsAreRi
   group.run_and_check(100, random);
 }
 
+TEST(AllReduce, ValuesOutsideTheirEnumsAndPlansOutsideTheConfigurationAreRefused) {
+  const auto single = Communicator::single(Device::host());
+  EXPECT_THROW(AllReduce(single, {.type = static_cast<DataType>(9), .max_elements = 4}), Error);
+  EXPECT_THROW(AllReduce(single, {.max_elements = 4, .algorithm = static_cast<AllReduceAlgorithm>(99)}), Error);
+  AllReduce all_reduce(single, {.max_elements = 4});
+  EXPECT_THROW((void)all_reduce.describe_plan(-1), Error);
+  EXPECT_THROW((void)all_reduce.describe_plan(5), Error);
+  const AllReduce kept(std::move(all_reduce));
+  EXPECT_THROW(all_reduce.check(), Error);
+  EXPECT_THROW((void)all_reduce.describe_plan(1), Error);
+}
+
 TEST(AllReduce, RanksThatDisagreeAreToldWhichFieldAndBothValues) {
   const auto communicators = Communicator::in_process(3, {.deadline = std::chrono::seconds(10)});
   on_every_rank(communicators, [](const Communicator& communicator) {
