@@ -89,20 +89,20 @@ void add_sweep_flags(CLI::App& app, SweepFlags& flags, const std::string& list_f
 
 void add_measure_flags(CLI::App& app, MeasureFlags& flags) {
   app.add_option("-n,--iters", flags.samples, "samples that count; each times several calls")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str()
       ->group(kMeasuring);
   app.add_option("-w,--warmup_iters", flags.warmup, "samples before that do not")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str()
       ->group(kMeasuring);
   app.add_option("-c,--check", flags.check, "rounds in which every value is checked; 0: none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str()
       ->group(kMeasuring);
   app.add_option("-G,--cudagraph", flags.graph_replays,
                  "CUDA: replays of the captured graph per sample; 0: no graph, calls are launched one by one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str()
       ->group(kMeasuring);
   app.add_option("--sets", flags.num_sets, "calls of a sample, each on buffers of its own; 0: by their size")

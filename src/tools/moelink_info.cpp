@@ -127,7 +127,12 @@ int main(int argc, char** argv) {
   app.add_option("--json", json_file, "write JSON to this file instead of tables (-: standard output)");
   app.add_option("--ranks", in_process, "that many ranks as threads of this process, instead of the launcher's");
   app.add_option("--deadline", deadline_s, "longest wait for other ranks, in seconds");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    constexpr int kExitUsage = 2;  // as the perf tools
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
   try {
     const std::chrono::milliseconds deadline(static_cast<std::int64_t>(deadline_s * 1000));
     if (in_process > 0) {
