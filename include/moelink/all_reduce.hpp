@@ -31,8 +31,8 @@ struct AllReduceConfig {
 };
 
 /// One all-reduce. `input` and `output` are memory of the communicator's device, `num_elements` long, aligned to one
-/// element; they are the same array (in place) or do not overlap. The same `num_elements` on every rank; a difference
-/// is met as a timeout fault naming the algorithm and epoch.
+/// element; they are the same array (in place) or do not overlap. `num_elements` must be the same on every rank:
+/// it is not compared (that would cost a trip), and a difference ends in a timeout fault or in a wrong sum.
 struct AllReduceArgs {
   const void* input = nullptr;
   void* output = nullptr;
