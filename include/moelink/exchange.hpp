@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "moelink/communicator.hpp"
@@ -47,8 +48,21 @@ struct CombineTypes {
 };
 
 /// Fixed at construction: the shapes, the maxima, and every variant that will be used (each is compiled then; nothing
-/// compiles later).
+/// compiles later). With several ranks every field must be equal on all of them; a difference is ErrorCode::mismatch,
+/// naming rank, field and values. Rank r owns the (physical) experts [E * r / R, E * (r + 1) / R), rounded down.
 struct ExchangeConfig {
+  Mode mode = Mode::automatic;     ///< how rows travel
+  bool replicated_inputs = false;  ///< every rank passes the same tokens, ids and weights: what automatic goes by
+  /// nvlink and p2p: ranks [g * tp_size, (g + 1) * tp_size) are a group whose members pass the same tokens, ids and
+  /// weights; they share the sending, and each gets the result. Divides the number of ranks.
+  int tp_size = 1;
+  /// nvlink and p2p: what a rank sends home is its part of a token's sum. It is rounded to the type of the expert
+  /// output, or, if this is set, travels in fp32 (twice the bytes of bf16).
+  bool fp32_partials = false;
+  /// Physical experts over all ranks, when an expert may live in several places (DispatchArgs::expert_map); 0: every
+  /// expert lives in one place, and ids are what owners are found by.
+  std::int64_t num_physical_experts = 0;
+  int max_replicas = 1;          ///< most places of one expert, the second dimension of DispatchArgs::expert_map
   std::int64_t num_experts = 0;  ///< 1 .. 16384, over all ranks
   int top_k = 0;                 ///< 1 .. 32
   std::int64_t hidden = 0;      ///< elements per row; hidden * element size must be a multiple of 16 for each type used
@@ -78,10 +92,14 @@ struct DispatchArgs {
   WeightMode weight_mode = WeightMode::on_combine;
   MutableMatrixView rows = {};  ///< optional: the caller's rows buffer instead of the library's. It bounds this call's
                                 ///< capacity: its rows (packed), its rows / num_local_experts (batched)
-  bool zero_pads = false;       ///< zero pad rows (else their contents are undefined)
-  bool reuse_routing = false;   ///< move these tokens (as many) by the routing of the last dispatch, into the same row
-                                ///< positions. Ids, weights, num_tokens, layout, alignment and weight_mode are the last
-                                ///< dispatch's; the fields here are ignored
+  /// [num_experts, max_replicas] in device memory, when the configuration has physical experts: where each expert
+  /// lives, -1 behind the last. Token t of group g goes to replica (g + t) mod the number of replicas. May be updated
+  /// between calls; a value outside [-1, num_physical_experts) drops the entry and counts it as an id out of range.
+  const std::int32_t* expert_map = nullptr;
+  bool zero_pads = false;      ///< zero pad rows (else their contents are undefined)
+  bool reuse_routing = false;  ///< move these tokens (as many) by the routing of the last dispatch, into the same row
+                               ///< positions. Ids, weights, num_tokens, layout, alignment and weight_mode are the last
+                               ///< dispatch's; the fields here are ignored
   /// Most SMs (host: threads) this call may occupy; 0: as many as are useful. Calls that overlap on one GPU (several
   /// streams) must share its SMs by this: docs/exchange.md.
   int max_sms = 0;
@@ -110,17 +128,23 @@ struct CombineArgs {
   /// `hidden` columns, at the row positions of ExpertBatch::rows. It may end early: what lies past it adds nothing.
   MatrixView expert_output = {};
   MutableMatrixView output = {};  ///< [num_tokens, hidden]; with a device-side count, rows past it are left alone
-  bool accumulate = false;        ///< add to what `output` holds (shared experts)
-  int max_sms = 0;                ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
+  bool accumulate = false;        ///< add to what `output` holds (a residual, shared experts): first, and once
+  /// Optional, local and tensor_parallel: [num_tokens, hidden] of CombineTypes::expert_output, this rank's part of
+  /// another sum over the same ranks (a shared expert that is split over them); added behind the rank's own rows.
+  MatrixView shared = {};
+  int max_sms = 0;  ///< most SMs (host: threads) this call may occupy; 0: as many as are useful
 };
 
 /// Data errors seen on the device since construction (or the last clear). All zero means none.
 struct DataErrors {
-  std::int64_t ids_out_of_range = 0;      ///< entries dropped because the id was outside [-1, num_experts)
-  std::int64_t rows_over_capacity = 0;    ///< entries dropped because their row did not fit
-  std::int64_t token_counts_clamped = 0;  ///< calls whose device-side token count was outside [0, tokens.rows]
+  std::int64_t ids_out_of_range = 0;          ///< entries dropped because the id was outside [-1, num_experts)
+  std::int64_t rows_over_capacity = 0;        ///< entries dropped here because their row did not fit
+  std::int64_t token_counts_clamped = 0;      ///< calls whose device-side token count was outside [0, tokens.rows]
+  std::int64_t entries_dropped_by_peers = 0;  ///< entries of this rank's tokens that found no room where they went
+  std::int64_t peer_counts_clamped = 0;       ///< counts that other ranks sent and that cannot be
   [[nodiscard]] constexpr bool any() const noexcept {
-    return ids_out_of_range != 0 || rows_over_capacity != 0 || token_counts_clamped != 0;
+    return ids_out_of_range != 0 || rows_over_capacity != 0 || token_counts_clamped != 0 ||
+           entries_dropped_by_peers != 0 || peer_counts_clamped != 0;
   }
 };
 
@@ -157,6 +181,34 @@ class MOELINK_EXPORT Workspace {
   std::shared_ptr<State> state_;
 };
 
+/// The half of a call that has been sent; what receives it consumes it. Move-only: it can be received once.
+class MOELINK_EXPORT DispatchTicket {
+ public:
+  DispatchTicket(DispatchTicket&& other) noexcept : call_(std::exchange(other.call_, 0)) {}
+  DispatchTicket& operator=(DispatchTicket&& other) noexcept {
+    call_ = std::exchange(other.call_, 0);
+    return *this;
+  }
+
+ private:
+  friend class Exchange;
+  explicit DispatchTicket(std::uint64_t call) noexcept : call_(call) {}
+  std::uint64_t call_;  // number of the Exchange's call; 0: moved from
+};
+class MOELINK_EXPORT CombineTicket {
+ public:
+  CombineTicket(CombineTicket&& other) noexcept : call_(std::exchange(other.call_, 0)) {}
+  CombineTicket& operator=(CombineTicket&& other) noexcept {
+    call_ = std::exchange(other.call_, 0);
+    return *this;
+  }
+
+ private:
+  friend class Exchange;
+  explicit CombineTicket(std::uint64_t call) noexcept : call_(call) {}
+  std::uint64_t call_;
+};
+
 /// Moves tokens to experts and back. Construction is collective, compiles every kernel the configuration can need and
 /// allocates; after it, no call allocates, compiles, synchronises or logs. Every call can be captured in a CUDA graph
 /// and replayed. Calls alternate: dispatch, combine, dispatch, ... on streams the caller orders. One thread at a time.
@@ -181,6 +233,15 @@ class MOELINK_EXPORT Exchange {
   /// Enqueues the combine that answers the last dispatch.
   void combine(const CombineArgs& args, StreamView stream);
 
+  /// The same in halves, so that other work runs while rows are under way and no SM waits for them. The only order is
+  /// dispatch_send, dispatch_receive, combine_send, combine_receive. Inputs of dispatch (and output and expert_output of
+  /// combine) stay valid and unchanged until the stream has passed the receive. In the modes local and tensor_parallel
+  /// the first half does it all.
+  [[nodiscard]] DispatchTicket dispatch_send(const DispatchArgs& args, StreamView stream);
+  ExpertBatch dispatch_receive(DispatchTicket ticket, StreamView stream);
+  [[nodiscard]] CombineTicket combine_send(const CombineArgs& args, StreamView stream);
+  void combine_receive(CombineTicket ticket, StreamView stream);
+
   /// Device memory in the shape of ExpertBatch::rows for expert outputs (config.own_expert_output); enough rows for
   /// either layout. `type` must be a declared CombineTypes::expert_output.
   [[nodiscard]] MutableMatrixView expert_output_buffer(DataType type) const;
@@ -199,6 +260,10 @@ class MOELINK_EXPORT Exchange {
   [[nodiscard]] std::string describe_plan(std::int64_t num_tokens, std::size_t payload = 0) const;
 
   [[nodiscard]] const ExchangeConfig& config() const;
+  /// How rows travel: never automatic.
+  [[nodiscard]] Mode mode() const;
+  /// The (physical) experts of this rank: [first_expert(), first_expert() + ExpertBatch::num_local_experts).
+  [[nodiscard]] std::int64_t first_expert() const;
 
   class Impl;
 

@@ -25,6 +25,16 @@ enum class Layout : std::uint8_t { packed, batched };
 ///  - none:       nobody; combine sums plainly.
 enum class WeightMode : std::uint8_t { on_combine, on_input, none };
 
+/// How rows reach their experts.
+///  - automatic:       local for one rank; tensor_parallel if the group replicates its inputs; nvlink if every rank can
+///                     map every other's memory; else p2p.
+///  - local:           all experts are here.
+///  - tensor_parallel: every rank passes the same tokens, ids and weights; each keeps the experts it owns, and combine
+///                     sums over the ranks. One node.
+///  - nvlink:          every rank (or group of tp_size ranks) passes tokens of its own; rows travel by stores to peers.
+///  - p2p:             the same across nodes: puts between them, stores inside one.
+enum class Mode : std::uint8_t { automatic, local, tensor_parallel, nvlink, p2p };
+
 /// Bytes of one element.
 [[nodiscard]] constexpr std::size_t size_of(DataType type) noexcept {
   switch (type) {
@@ -72,6 +82,22 @@ enum class WeightMode : std::uint8_t { on_combine, on_input, none };
       return "on_input";
     case WeightMode::none:
       return "none";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(Mode mode) noexcept {
+  switch (mode) {
+    case Mode::automatic:
+      return "automatic";
+    case Mode::local:
+      return "local";
+    case Mode::tensor_parallel:
+      return "tp";
+    case Mode::nvlink:
+      return "nvlink";
+    case Mode::p2p:
+      return "p2p";
   }
   return "?";
 }
