@@ -11,7 +11,7 @@ namespace moelink {
 /// What `owner` (a smart pointer) points to. Throws out_of_order where it was moved away; `name` is the public class.
 template <class Owner>
 [[nodiscard]] auto& not_moved_from(const Owner& owner, const char* name,
-                                   const std::source_location& where = std::source_location::current()) {
+                                   std::source_location where = std::source_location::current()) {
   if (owner == nullptr) {
     throw Error(ErrorCode::out_of_order,
                 std::string("this ") + name + " was moved from; use the object that it was moved to", where);
