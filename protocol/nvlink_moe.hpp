@@ -1,0 +1,207 @@
+// What the host and the kernels of the nvlink mode agree on: specs, arguments, and the layout of the symmetric memory.
+// The protocol, its ordering argument and the reuse argument of every region: docs/nvlink.md.
+//
+// A source is a group of tp_size ranks that hold the same tokens (tp_size 1: a rank). A slot is a place that a
+// destination keeps for one token of a source: slot j of (source, destination) is the source's j-th token, ascending,
+// with an expert there.
+#pragma once
+
+#include "moelink/protocol/carver.hpp"
+#include "moelink/protocol/local_moe.hpp"
+#include "moelink/protocol/types.hpp"
+#include "moelink/protocol/window.hpp"
+
+namespace moelink {
+
+/// The experts of rank r: [first_expert_of(r), first_expert_of(r + 1)); the same for physical experts.
+MOELINK_DEVICE constexpr i32 first_expert_of(i32 rank, i32 num_experts, i32 num_ranks) {
+  return static_cast<i32>(static_cast<i64>(rank) * num_experts / num_ranks);
+}
+MOELINK_DEVICE constexpr i32 owner_of_expert(i32 expert, i32 num_experts, i32 num_ranks) {
+  return static_cast<i32>(((static_cast<i64>(expert) + 1) * num_ranks - 1) / num_experts);
+}
+
+/// How the rows of one source travel in one call: chosen by the sender, told in its header, so that a receiver never
+/// guesses (rule 1). A flag covers 2^log2_slots_per_flag slots; a row is sent in `parts`, each with flags of its own.
+struct WireFormat {
+  u8 log2_slots_per_flag = 0;
+  u8 parts = 1;
+  u8 payload = 0;        ///< index of the configuration's payload: must be the same on all ranks
+  u8 reuse_routing = 0;  ///< slots are those of the last call: must be the same on all ranks
+
+  MOELINK_DEVICE constexpr u32 packed() const {
+    return static_cast<u32>(log2_slots_per_flag) | static_cast<u32>(parts) << 8 | static_cast<u32>(payload) << 16 |
+           static_cast<u32>(reuse_routing) << 24;
+  }
+  MOELINK_DEVICE static constexpr WireFormat unpacked(u32 word) {
+    return {static_cast<u8>(word), static_cast<u8>(word >> 8), static_cast<u8>(word >> 16),
+            static_cast<u8>(word >> 24)};
+  }
+};
+/// Most parts of a row: a power of two.
+inline constexpr i32 kMaxWireParts = 8;
+
+/// What a source member tells a destination before any row: one line {value, tag of the epoch} per word. Behind these
+/// words: the source's entries for each of the destination's experts.
+struct DispatchHeader {
+  static constexpr i32 kNumSlots = 0;
+  static constexpr i32 kNumTokens = 1;
+  static constexpr i32 kFormat = 2;
+  static constexpr i32 kHash = 3;  ///< of ids and weights: equal over the members of a group, or it is a fault
+  static constexpr i32 kCounts = 4;
+};
+/// What a destination tells a home before any partial row.
+struct CombineHeader {
+  static constexpr i32 kDropped = 0;  ///< entries of the home's group that found no room
+  static constexpr i32 kWords = 4;
+};
+
+/// What travels with a row: who it is, and where each of its entries goes.
+struct SlotEntry {
+  i32 expert = -1;  ///< local expert of the destination; -1: this entry is not for it
+  i32 rank = 0;     ///< how many earlier entries of the source chose that expert
+  float weight = 0;
+};
+/// Bytes of one slot's record: {i32 token, padding to 16}, then top_k SlotEntry; a multiple of 16.
+MOELINK_DEVICE constexpr i64 slot_record_bytes(i32 top_k) { return 16 + round_up(top_k * i64{sizeof(SlotEntry)}, 16L); }
+
+/// The numbers that decide the layout: equal on all ranks.
+struct NvlinkShape {
+  i32 num_ranks = 1;
+  i32 tp_size = 1;
+  i32 num_experts = 0;  ///< physical
+  i32 top_k = 0;
+  i64 max_tokens = 0;
+  i64 row_pitch_bytes = 0;      ///< of a slot: the widest payload's row and scales, a multiple of 16
+  i64 partial_pitch_bytes = 0;  ///< the widest partial row
+  i64 result_pitch_bytes = 0;   ///< the widest output row; used if tp_size > 1
+
+  MOELINK_DEVICE constexpr i32 num_groups() const { return num_ranks / tp_size; }
+  MOELINK_DEVICE constexpr i32 most_local_experts() const { return ceil_div(num_experts, num_ranks); }
+  MOELINK_DEVICE constexpr i32 header_words() const {
+    return DispatchHeader::kCounts + round_up(most_local_experts(), 4);
+  }
+};
+
+/// The symmetric memory of one Exchange: the same at every rank. Written by others only, except where said.
+struct NvlinkLayout {
+  // Dispatch: written by sources.
+  Place<u64> dispatch_headers;  ///< [groups][tp_size][header_words]
+  Place<u64> dispatch_flags;    ///< [groups][tp_size][max_tokens * kMaxWireParts]
+  Place<u8> slot_records;       ///< [groups][max_tokens][slot_record_bytes]
+  Place<u8> slot_rows;          ///< [groups][max_tokens][row_pitch_bytes]: row, then scales
+  // Combine: written by destinations.
+  Place<u64> combine_headers;  ///< [ranks][CombineHeader::kWords]
+  Place<u64> combine_flags;    ///< [ranks][max_tokens * kMaxWireParts]
+  Place<u8> partial_rows;      ///< [ranks][max_tokens][partial_pitch_bytes]: at the slots that the destination used
+  // Combine with tp_size > 1: written by the member that summed.
+  Place<u64> result_flags;  ///< [max_tokens * kMaxWireParts]
+  Place<u8> result_rows;    ///< [max_tokens][result_pitch_bytes]
+  i64 total_bytes = 0;
+
+  MOELINK_DEVICE static constexpr NvlinkLayout of(const NvlinkShape& shape) {
+    NvlinkLayout layout;
+    Carver carver;
+    const i64 groups = shape.num_groups();
+    const i64 flags = shape.max_tokens * kMaxWireParts;
+    const i64 results = shape.tp_size > 1 ? shape.max_tokens : 0;
+    layout.dispatch_headers = carver.take<u64>(i64{shape.num_ranks} * shape.header_words());
+    layout.dispatch_flags = carver.take<u64>(shape.num_ranks * flags);
+    layout.slot_records = carver.take<u8>(groups * shape.max_tokens * slot_record_bytes(shape.top_k));
+    layout.slot_rows = carver.take<u8>(groups * shape.max_tokens * shape.row_pitch_bytes);
+    layout.combine_headers = carver.take<u64>(i64{shape.num_ranks} * CombineHeader::kWords);
+    layout.combine_flags = carver.take<u64>(shape.num_ranks * flags);
+    layout.partial_rows = carver.take<u8>(shape.num_ranks * shape.max_tokens * shape.partial_pitch_bytes);
+    layout.result_flags = carver.take<u64>(results * kMaxWireParts);
+    layout.result_rows = carver.take<u8>(results * shape.result_pitch_bytes);
+    layout.total_bytes = carver.total_bytes();
+    return layout;
+  }
+};
+
+/// The phases of one epoch, in order. A kernel runs one of them, or send and receive of one call.
+enum class NvlinkPhase : i32 { dispatch_send, dispatch_receive, combine_send, combine_receive };
+inline constexpr i32 kNvlinkPhases = 4;
+
+/// Private memory that dispatch fills and combine reads (and a dispatch that reuses the routing). Contents at
+/// construction: epochs zero, slots -1, counts zero.
+struct NvlinkTables {
+  u64* epochs;          ///< [kNvlinkPhases], each on a cache line of its own (kEpochStride words apart): how often each
+                        ///< phase was completed. A phase reads its predecessor's word and, at its end, writes its own
+  i32* slot_of_token;   ///< [ranks][max_tokens]: slot of this group's token at each destination, or -1
+  i32* token_of_slot;   ///< [ranks][max_tokens]: the inverse, for senders
+  i32* num_sent;        ///< [ranks]: slots that this group uses at each destination
+  i32* num_received;    ///< [groups]: slots that each source uses here
+  i32* received_token;  ///< [groups][max_tokens]
+  i32* row_of_entry;    ///< [groups][max_tokens][top_k]: row here of a slot's entry, or -1
+  float* weight_of_entry;  ///< [groups][max_tokens][top_k]
+  i32* dropped;            ///< [groups]: entries of each source that found no room here
+
+  static constexpr i32 kEpochStride = 16;
+};
+
+/// Specialises the kernels of the nvlink dispatch.
+struct NvlinkDispatchSpec {
+  i64 row_bytes = 0;    ///< bytes moved per row, a multiple of 16
+  i32 scale_bytes = 0;  ///< bytes per token that travel with the row
+  i32 num_ranks = 0;
+  i32 tp_size = 1;
+  i32 num_experts = 0;  ///< physical experts of all ranks
+  i32 top_k = 0;
+  i32 threads = 0;
+  Element weighted = Element::none;  ///< element type if rows are multiplied by their weight as they are placed
+
+  constexpr auto fields(auto&& visit) const {
+    return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, weighted);
+  }
+};
+
+/// Arguments of the nvlink dispatch kernels.
+struct NvlinkDispatchArgs {
+  /// Tokens, ids, weights, counts and where rows go, as in the local mode; `offsets`, `counts` and `expert_of_row` speak
+  /// of this rank's experts. row_of_entry, weight_of_entry, grid_barrier and block_counts are not used by all kernels.
+  LocalDispatchArgs local;
+  const i32* expert_map;  ///< [num_logical_experts, max_replicas] or null: ids are physical experts
+  i32 num_logical_experts;
+  i32 max_replicas;
+  i32 sends;     ///< this launch does dispatch_send
+  i32 receives;  ///< this launch does dispatch_receive
+  WireFormat format;
+  i32 num_senders;  ///< prefill: blocks that send before they receive
+  NvlinkShape shape;
+  NvlinkLayout layout;
+  NvlinkTables tables;
+  Window window;
+};
+
+/// Specialises the nvlink combine.
+struct NvlinkCombineSpec {
+  i64 hidden = 0;
+  i32 num_ranks = 0;
+  i32 tp_size = 1;
+  i32 top_k = 0;
+  i32 threads = 0;
+  i32 blocks_per_sm = 1;
+  Element input = Element::bfloat16;    ///< expert output
+  Element partial = Element::bfloat16;  ///< what travels: as input, or fp32
+  Element output = Element::bfloat16;
+
+  constexpr auto fields(auto&& visit) const {
+    return visit(hidden, num_ranks, tp_size, top_k, threads, blocks_per_sm, input, partial, output);
+  }
+};
+
+/// Arguments of the nvlink combine kernels.
+struct NvlinkCombineArgs {
+  LocalCombineArgs local;  ///< expert output and output as in the local mode; its row_of_entry is not used
+  i32 sends;
+  i32 receives;
+  i32 parts;  ///< of every partial row: equal on all ranks (from the configuration only)
+  NvlinkShape shape;
+  NvlinkLayout layout;
+  NvlinkTables tables;
+  Window window;
+  FaultContext fault;
+};
+
+}  // namespace moelink
