@@ -9,6 +9,7 @@ if [[ -z $tidy ]] || ! "$tidy" --version | grep -q 'version 14\.'; then
   die "clang-tidy 14 is needed: apt-get install clang-tidy-14"
 fi
 install_missing "$needs_of_build" "$needs_of_tests"
+install_if_possible "$useful_for_engine"
 cmake --preset no-cuda >/dev/null
 
 status=0
@@ -23,7 +24,7 @@ fi
 
 files=("$@")
 if ((${#files[@]} == 0)); then
-  mapfile -t files < <(git ls-files 'src/*.cpp' 'transports/*.cpp' 'perf/*.cpp' 'tests/*.cpp')
+  mapfile -t files < <(git ls-files 'src/*.cpp' 'transports/*.cpp' 'perf/*.cpp' 'engine/*.cpp' 'tests/*.cpp')
 fi
 # Only what this build compiles: a source of the CUDA backend alone has no command here.
 known=()

@@ -33,14 +33,14 @@ code_lines() {
 
 # What differs between host and device lives in primitives and what they rest on.
 find_cuda_arch() {
-  sources "$1" include protocol src transports kernels perf |
+  sources "$1" include protocol src transports kernels perf engine |
     except "^$1/kernels/(primitives|ptx|exec)/" | code_lines '__CUDA_ARCH__'
 }
 plant_cuda_arch() { plant "$1/kernels/moe/bad.cuh" '#if __CUDA_ARCH__ >= 900'; }
 
 # ThreadSanitizer cannot see a fence that belongs to no access.
 find_stand_alone_fences() {
-  sources "$1" include protocol src transports kernels perf | except "^$1/kernels/(primitives|ptx)/" |
+  sources "$1" include protocol src transports kernels perf engine | except "^$1/kernels/(primitives|ptx)/" |
     code_lines '__threadfence|atomic_thread_fence|__sync_synchronize|"[^"]*\b(fence|membar)\.(sc|acq_rel|acquire|release|proxy|mbarrier_init|gl|cta|sys)'
 }
 plant_stand_alone_fences() {
@@ -50,7 +50,7 @@ plant_stand_alone_fences() {
 
 # An include names a layer and a file; what it reaches is what its target links.
 find_upward_includes() {
-  sources "$1" include protocol src transports kernels perf tests | code_lines '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]\.\.?/'
+  sources "$1" include protocol src transports kernels perf engine tests | code_lines '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]\.\.?/'
 }
 plant_upward_includes() { plant "$1/src/base/bad.cpp" '#include "../launch/kernel.hpp"'; }
 
@@ -63,7 +63,7 @@ plant_private_includes_in_perf() { plant "$1/perf/bad.cpp" '#include "runtime/ho
 
 # Failures are exceptions and fault records: never the end of the process or of the CUDA context.
 find_asserts_and_traps() {
-  sources "$1" include protocol src transports kernels |
+  sources "$1" include protocol src transports kernels engine |
     code_lines '\bassert[[:space:]]*\(|<cassert>|__trap|__builtin_trap|std::abort|std::terminate|"[^"]*\btrap;'
 }
 plant_asserts_and_traps() {
@@ -99,7 +99,7 @@ plant_broken_links() { plant "$1/docs/bad.md" 'see [there](nowhere.md)'; }
 
 # Nothing is promised for later.
 find_unfinished_work() {
-  sources "$1" include protocol src transports kernels perf tests |
+  sources "$1" include protocol src transports kernels perf engine tests |
     { xargs -r -d '\n' grep -HnE '\b(TODO|FIXME|XXX)\b' || true; }
 }
 plant_unfinished_work() { plant "$1/src/base/bad.cpp" "// $(printf 'TO%s' DO): later"; }
