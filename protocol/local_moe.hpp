@@ -17,6 +17,8 @@ struct ExchangeStatus {
   u64 rows_over_capacity;
   u64 token_counts_clamped;
   u64 calls_out_of_order;
+  u64 entries_dropped_by_peers;  ///< modes with several ranks
+  u64 peer_counts_clamped;       ///< likewise
 };
 
 struct GridBarrierWord;  // moelink/device/sync/grid_barrier.cuh

@@ -53,8 +53,19 @@ struct DispatchHeader {
 /// What a destination tells a home before any partial row.
 struct CombineHeader {
   static constexpr i32 kDropped = 0;  ///< entries of the home's group that found no room
+  static constexpr i32 kPartial = 1;  ///< the Element of its partial rows: must be the same on all ranks
   static constexpr i32 kWords = 4;
 };
+/// Flags of one partial row: the row comes in so many parts, whoever sends it. Each but the last has as many whole
+/// units of kPartialUnit elements. A function of the configuration (rule 1); how many blocks share a row, on either
+/// side, is nobody else's business.
+inline constexpr i64 kPartialUnit = 8;
+MOELINK_DEVICE constexpr i32 partial_parts(i64 hidden) {
+  constexpr i64 kLeastUnits = 16;  // less is not worth a flag
+  i32 parts = kMaxWireParts;
+  while (parts > 1 && hidden < parts * kLeastUnits * kPartialUnit) parts /= 2;
+  return parts;
+}
 
 /// What travels with a row: who it is, and where each of its entries goes.
 struct SlotEntry {
@@ -124,7 +135,9 @@ enum class NvlinkPhase : i32 { dispatch_send, dispatch_receive, combine_send, co
 inline constexpr i32 kNvlinkPhases = 4;
 
 /// Private memory that dispatch fills and combine reads (and a dispatch that reuses the routing). Contents at
-/// construction: epochs zero, slots -1, counts zero.
+/// construction: epochs zero, slots -1, counts zero. This rank's own group counts as a source here like the others, and
+/// this rank as a destination, though these rows do not travel. Per-slot arrays are defined below the slots in use only;
+/// combine trusts none of it with an address.
 struct NvlinkTables {
   u64* epochs;          ///< [kNvlinkPhases], each on a cache line of its own (kEpochStride words apart): how often each
                         ///< phase was completed. A phase reads its predecessor's word and, at its end, writes its own
@@ -194,9 +207,11 @@ struct NvlinkCombineSpec {
 /// Arguments of the nvlink combine kernels.
 struct NvlinkCombineArgs {
   LocalCombineArgs local;  ///< expert output and output as in the local mode; its row_of_entry is not used
-  i32 sends;
-  i32 receives;
-  i32 parts;  ///< of every partial row: equal on all ranks (from the configuration only)
+  i32 sends;               ///< this launch does combine_send
+  i32 receives;            ///< this launch does combine_receive
+  i32 send_blocks;         ///< blocks that share one partial row: a power of two, at most partial_parts(hidden)
+  i32 sum_blocks;          ///< likewise for one token's sum
+  i32 first_sum_block;     ///< the block that takes the first sum; the others follow. The first partial is block 0's
   NvlinkShape shape;
   NvlinkLayout layout;
   NvlinkTables tables;

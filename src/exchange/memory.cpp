@@ -88,7 +88,7 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   d.total_bytes = in_device.finish();
 
   ReportingCarver in_host(layout.report, device.is_host ? "host, status" : "pinned host");
-  layout.host.status = in_host.take<ExchangeStatus>("status", "4 counters * 8 B", 1);
+  layout.host.status = in_host.take<ExchangeStatus>("status", "6 counters * 8 B", 1);
   layout.host.fault = in_host.take<FaultRecord>("fault_record", "64 B", 1);
   layout.host.counts = in_host.take<i32>("host_counts", experts + " * 4 B", shape.num_local_experts);
   layout.host.total_bytes = in_host.finish();
