@@ -1,7 +1,7 @@
 # What this machine has. Every optional dependency is looked for here, once, and shown as one table; a missing one is a
 # feature less, never an error. Sets, for the folders below:
 #   CUDAToolkit_FOUND, MOELINK_HAVE_NVRTC, MOELINK_HAVE_NCCL, MOELINK_HAVE_VERBS, MOELINK_HAVE_UCX   (and *_INCLUDE_DIR)
-#   targets moelink_openblas, moelink_pcre2, moelink_utf8proc where they were found;
+#   targets moelink_pcre2, moelink_utf8proc where they were found;
 #   MPI_CXX_FOUND, GTest_FOUND, CLI11_FOUND, nlohmann_json_FOUND, fmt_FOUND                  (imported targets)
 include_guard(GLOBAL)
 
@@ -78,8 +78,8 @@ moelink_feature("fmt" "${fmt_FOUND}" "${fmt_VERSION}" "no perf tools")
 #   moelink_find_library(<name> <header> <library> <what is missing without it>)
 function(moelink_find_library name header library without)
   string(TOUPPER "${name}" upper)
-  find_path(MOELINK_${upper}_INCLUDE_DIR ${header} PATH_SUFFIXES openblas-pthread openblas)
-  find_library(MOELINK_${upper}_LIBRARY ${library} PATH_SUFFIXES openblas-pthread openblas)
+  find_path(MOELINK_${upper}_INCLUDE_DIR ${header})
+  find_library(MOELINK_${upper}_LIBRARY ${library})
   mark_as_advanced(MOELINK_${upper}_INCLUDE_DIR MOELINK_${upper}_LIBRARY)
   set(found FALSE)
   if(MOELINK_${upper}_INCLUDE_DIR AND MOELINK_${upper}_LIBRARY)
@@ -90,7 +90,6 @@ function(moelink_find_library name header library without)
   endif()
   moelink_feature("${library}" ${found} "${MOELINK_${upper}_LIBRARY}" "${without}")
 endfunction()
-moelink_find_library(openblas cblas.h openblas "no engine (matrix products on the host)")
 moelink_find_library(pcre2 pcre2.h pcre2-8 "no engine (the tokenizer's patterns)")
 moelink_find_library(utf8proc utf8proc.h utf8proc "no engine (the tokenizer's normal forms)")
 moelink_print_features()

@@ -22,7 +22,6 @@ nlohmann/json.hpp                       nlohmann-json3-dev
 fmt/format.h                            libfmt-dev'
 # What the engine needs; without it, it is left out.
 useful_for_engine='
-*/cblas.h                               libopenblas-dev
 pcre2.h                                 libpcre2-dev
 utf8proc.h                              libutf8proc-dev'
 needs_of_tests='
@@ -33,9 +32,9 @@ useful_for_tests='
 mpirun                                  openmpi-bin
 mpicxx                                  libopenmpi-dev'
 
-have() {  # a command, or a header (a pattern, where distributions disagree about its folder)
+have() {  # a command, or a header
   if [[ $1 == */* || $1 == *.h ]]; then
-    compgen -G "/usr/include/$1" >/dev/null || compgen -G "/usr/local/include/$1" >/dev/null
+    [[ -e /usr/include/$1 || -e /usr/local/include/$1 ]]
   else
     command -v "$1" >/dev/null
   fi

@@ -6,6 +6,7 @@
 #include "exchange/shape.hpp"
 #include "jit/kernel_compiler.hpp"
 #include "launch/cuda_kernel.hpp"
+#include "launch/kernel_report.hpp"
 
 namespace moelink {
 
@@ -23,16 +24,7 @@ std::vector<KernelReport> warm_up(const ExchangeConfig& config, const std::strin
   const LocalKernels kernels(loader, LocalDevice{.is_host = false},
                              check_config(config, Communicator::single(Device::host())), config);
   const std::vector<KernelRequest> requests = loader.requests();
-  const auto compiled = KernelCompiler::shared(architecture).get_all(requests);
-  std::vector<KernelReport> reports;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    reports.push_back({.name = requests[i].name,
-                       .origin = std::string(name_of(compiled[i]->origin)),
-                       .milliseconds = compiled[i]->milliseconds,
-                       .registers = compiled[i]->usage.registers,
-                       .spilled_bytes = compiled[i]->usage.spill_store_bytes});
-  }
-  return reports;
+  return report_on(requests, KernelCompiler::shared(architecture).get_all(requests));
 }
 
 std::string kernel_architecture(Device device) {

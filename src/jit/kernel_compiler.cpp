@@ -39,14 +39,14 @@ class CompileTurn {
 KernelCompiler::KernelCompiler(std::string architecture, SourceSet sources, const DiskCache& cache)
     : architecture_(std::move(architecture)), sources_(std::move(sources)), cache_(cache) {}
 
-KernelCompiler& KernelCompiler::shared(const std::string& architecture) {
+KernelCompiler& KernelCompiler::shared(const std::string& architecture, const SourceSet& sources) {
   static std::mutex mutex;
   // Never destroyed: kernels may be used while other static objects are.
   static auto& compilers = *new std::map<std::string, std::unique_ptr<KernelCompiler>>();
   const std::scoped_lock lock(mutex);
-  auto& compiler = compilers[architecture];
+  auto& compiler = compilers[architecture + '\n' + sources.hash];
   if (compiler == nullptr) {
-    compiler = std::make_unique<KernelCompiler>(architecture, embedded_sources(), DiskCache::user());
+    compiler = std::make_unique<KernelCompiler>(architecture, sources, DiskCache::user());
   }
   return *compiler;
 }

@@ -18,8 +18,10 @@ class KernelCompiler {
  public:
   KernelCompiler(std::string architecture, SourceSet sources, const DiskCache& cache);
 
-  /// The compiler of the embedded kernels with the user's cache; one per architecture, lives as long as the process.
-  [[nodiscard]] static KernelCompiler& shared(const std::string& architecture);
+  /// The compiler of these sources with the user's cache; one per architecture and hash, lives as long as the process,
+  /// as the sources must.
+  [[nodiscard]] static KernelCompiler& shared(const std::string& architecture,
+                                              const SourceSet& sources = embedded_sources());
 
   [[nodiscard]] const std::string& architecture() const { return architecture_; }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "jit/expression.hpp"
+#include "moelink/kernel_expression.hpp"
 
 namespace moelink {
 

@@ -135,14 +135,14 @@ std::string architecture_of(const CudaDriver& driver, Device device) {
                          attribute_of(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
 }
 
-std::shared_ptr<const LoadedKernel> loaded_cuda_kernel(Device device, const KernelRequest& request,
-                                                       const CompiledKernel& compiled) {
+std::shared_ptr<const LoadedKernel> loaded_cuda_kernel(Device device, const std::string& source_hash,
+                                                       const KernelRequest& request, const CompiledKernel& compiled) {
   using Key = std::pair<Device, std::string>;
   static std::mutex mutex;
   // Never destroyed: at the end of a process the driver may be gone before static objects are.
   static auto& kernels = *new std::map<Key, std::shared_ptr<const LoadedKernel>>();
   const std::scoped_lock lock(mutex);
-  auto& kernel = kernels[Key(device, request.header + '\n' + request.expression)];
+  auto& kernel = kernels[Key(device, source_hash + '\n' + request.header + '\n' + request.expression)];
   if (kernel == nullptr) {
     const CudaDriver& driver = CudaDriver::get();
     const CudaContextScope scope(device.ordinal());

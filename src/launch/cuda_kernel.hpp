@@ -38,9 +38,10 @@ class CudaKernel final : public LoadedKernel {
 /// The architecture to compile for, from the device's compute capability.
 [[nodiscard]] std::string architecture_of(const CudaDriver& driver, Device device);
 
-/// The kernel, loaded into the device's primary context now or earlier in this process. It stays loaded as long as the
+/// The kernel of sources with this hash, loaded into the device's primary context now or earlier in this process. It stays loaded as long as the
 /// process lives (some ten KB): unloading waits for the device, which a rank must not do while another waits for it.
-[[nodiscard]] std::shared_ptr<const LoadedKernel> loaded_cuda_kernel(Device device, const KernelRequest& request,
+[[nodiscard]] std::shared_ptr<const LoadedKernel> loaded_cuda_kernel(Device device, const std::string& source_hash,
+                                                                     const KernelRequest& request,
                                                                      const CompiledKernel& compiled);
 
 }  // namespace moelink

@@ -10,19 +10,10 @@
 #include "jit/compiled_kernel.hpp"
 #include "jit/kernel_request.hpp"
 #include "moelink/error.hpp"
+#include "moelink/kernel.hpp"
 #include "moelink/stream.hpp"
 
 namespace moelink {
-
-/// The shape of one launch. Threads per block come from the spec.
-struct LaunchShape {
-  int grid = 1;               ///< blocks
-  int scratch_bytes = 0;      ///< shared memory per block
-  bool programmatic = false;  ///< CUDA: may start before the work ahead of it in the stream has ended; the kernel waits
-                              ///< for that work itself (programmatic dependent launch). No kernel of the
-                              ///< library does yet: phase words, block epochs and the reuse of staging memory rest
-                              ///< on stream order
-};
 
 /// A loaded function, its type forgotten. Never moves, and outlives every launch.
 class LoadedKernel {

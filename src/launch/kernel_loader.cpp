@@ -21,22 +21,22 @@ void load_on_host(std::span<const std::shared_ptr<KernelSlot>> slots) {
 
 #if MOELINK_HAVE_CUDA
 
-void load_on_gpu(Device device, std::span<const std::shared_ptr<KernelSlot>> slots) {
+void load_on_gpu(Device device, const SourceSet& sources, std::span<const std::shared_ptr<KernelSlot>> slots) {
   std::vector<KernelRequest> requests;
   for (const auto& slot : slots) {
     requests.push_back(slot->request);
   }
   const std::string architecture = architecture_of(CudaDriver::get(), device);
-  const auto compiled = KernelCompiler::shared(architecture).get_all(requests);
+  const auto compiled = KernelCompiler::shared(architecture, sources).get_all(requests);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     slots[i]->compiled = compiled[i];
-    slots[i]->loaded = loaded_cuda_kernel(device, slots[i]->request, *compiled[i]);
+    slots[i]->loaded = loaded_cuda_kernel(device, sources.hash, slots[i]->request, *compiled[i]);
   }
 }
 
 #else
 
-void load_on_gpu(Device device, std::span<const std::shared_ptr<KernelSlot>>) {
+void load_on_gpu(Device device, const SourceSet&, std::span<const std::shared_ptr<KernelSlot>>) {
   throw Error(ErrorCode::unsupported, text("kernels cannot be loaded on ", device.name(),
                                            ": this library was built without CUDA; use Device::host()"));
 }
@@ -69,7 +69,7 @@ void KernelLoader::load() {
   if (device_.is_host()) {
     load_on_host(waiting);
   } else {
-    load_on_gpu(device_, waiting);
+    load_on_gpu(device_, sources_, waiting);
   }
 }
 

@@ -8,8 +8,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "jit/sources.hpp"
 #include "launch/host_kernel.hpp"
 #include "launch/kernel.hpp"
 #include "moelink/device.hpp"
@@ -20,16 +22,24 @@ namespace moelink {
 /// kernels outlive the loader. One thread at a time; loaders of several threads share compilations and modules.
 class KernelLoader {
  public:
-  explicit KernelLoader(Device device) : device_(device) {}
+  explicit KernelLoader(Device device) : KernelLoader(device, embedded_sources()) {}
+  /// Of kernels in other sources, which live as long as the process.
+  KernelLoader(Device device, SourceSet sources) : device_(device), sources_(std::move(sources)) {}
 
   /// Asks for a kernel; touches no device. It can be launched after load(). Equal specs give the same kernel.
   template <class K>
   Kernel<K> add(const typename K::Spec& spec) {
-    std::shared_ptr<KernelSlot> slot = slot_for(make_request<K>(spec));
+    return Kernel<K>(spec, add(make_request<K>(spec), [&] { return std::make_shared<const HostKernel<K>>(spec); }));
+  }
+
+  /// The same without types: on_host() makes what runs on the host.
+  template <class MakeHostKernel>
+  std::shared_ptr<const KernelSlot> add(KernelRequest request, MakeHostKernel&& on_host) {
+    std::shared_ptr<KernelSlot> slot = slot_for(std::move(request));
     if (device_.is_host() && slot->loaded == nullptr) {
-      slot->on_host = std::make_shared<const HostKernel<K>>(spec);
+      slot->on_host = on_host();
     }
-    return Kernel<K>(spec, std::move(slot));
+    return slot;
   }
 
   /// Compiles what no cache has, in parallel, and loads every function; nothing is compiled or loaded later. May be
@@ -47,6 +57,7 @@ class KernelLoader {
   [[nodiscard]] std::shared_ptr<KernelSlot> slot_for(KernelRequest request);
 
   Device device_;
+  SourceSet sources_;
   std::vector<std::shared_ptr<KernelSlot>> slots_;
 };
 

@@ -1,5 +1,5 @@
-// jit/expression.hpp, jit/kernel_request.hpp
-#include "jit/expression.hpp"
+// moelink/kernel_expression.hpp, jit/kernel_request.hpp
+#include "moelink/kernel_expression.hpp"
 
 #include <gtest/gtest.h>
 

@@ -42,7 +42,8 @@ const SourceSet& test_kernel_sources() {
 std::shared_ptr<const LoadedKernel> load_on_gpu(Device device, const KernelRequest& request) {
 #if MOELINK_HAVE_CUDA
   const std::string architecture = architecture_of(CudaDriver::get(), device);
-  return loaded_cuda_kernel(device, request, compile(test_kernel_sources(), request, architecture));
+  return loaded_cuda_kernel(device, test_kernel_sources().hash, request,
+                            compile(test_kernel_sources(), request, architecture));
 #else
   throw Error(ErrorCode::unsupported, request.name + " cannot run on " + device.name() + ": built without CUDA");
 #endif
