@@ -100,8 +100,10 @@ struct LocalCombineSpec {
 struct LocalCombineArgs {
   const void* expert_output;  ///< rows at the positions dispatch gave out
   i64 expert_output_stride_bytes;
-  i64 expert_output_rows;  ///< rows that may be read; entries whose row is past it add nothing
-  void* output;            ///< [num_tokens, hidden]
+  i64 expert_output_rows;        ///< rows that may be read; entries whose row is past it add nothing
+  const void* shared = nullptr;  ///< [num_tokens, hidden] of the input type, added behind the rows; or null
+  i64 shared_stride_bytes = 0;
+  void* output;  ///< [num_tokens, hidden]
   i64 output_stride_bytes;
   i32 accumulate;  ///< start from what output holds
   i32 weighted;    ///< multiply by weight_of_entry

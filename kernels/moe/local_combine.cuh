@@ -1,4 +1,4 @@
-// Combine: each token's output is the weighted sum of its rows. A block has one part of one token's output; the grid
+// Combine: each token's output is the weighted sum of its rows (and of its row of `shared`, last). A block has one part of one token's output; the grid
 // may be smaller than there are parts. Every block
 //  1. reads the rows and weights of its token's entries from the snapshot,
 //  2. loads its part of all those rows, then sums them in the order of k (primitives/row_reduce.cuh).
@@ -37,6 +37,9 @@ struct LocalCombine {
                         .num_rows = num_rows,
                         .indices = args.row_of_entry + first_entry,
                         .weights = args.weighted != 0 ? args.weight_of_entry + first_entry : nullptr,
+                        .shared = args.shared == nullptr ? nullptr
+                                                         : static_cast<const u8*>(args.shared) +
+                                                               static_cast<i64>(token) * args.shared_stride_bytes,
                         .output = static_cast<u8*>(args.output) + token * args.output_stride_bytes,
                         .accumulate = args.accumulate != 0,
                         .num_tokens = args.num_tokens_snapshot,

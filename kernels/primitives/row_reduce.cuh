@@ -19,6 +19,7 @@ struct RowSum {
   u32 num_rows;           ///< an index outside [0, num_rows) adds nothing
   const i32* indices;     ///< [top_k]
   const float* weights;   ///< [top_k], or null: not weighted
+  const u8* shared;       ///< one more row, not weighted, added last; or null
   u8* output;             ///< the whole row
   bool accumulate;        ///< start from what output holds
   const i32* num_tokens;  ///< output is written if token is less than this
@@ -130,6 +131,14 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
         }
       }
     }
+    if (sum.shared != nullptr) {
+      Elements<kSpec.input, kUnit> row;
+      float values[kUnit];
+      row.load_once(sum.shared + static_cast<i64>(unit) * kInBytes);
+      row.to_floats(values);
+      MOELINK_UNROLL
+      for (int i = 0; i < kUnit; ++i) total[i] = add_rn(total[i], values[i]);
+    }
     result.from_floats(total);
     if (wanted) result.store(out);
   }
@@ -144,17 +153,21 @@ void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int log2_parts
   const i64 units_per_part = ceil_div(ceil_div(spec().hidden, kUnit), i64{1} << log2_parts);
   const i64 begin = min_of(units_per_part * part * kUnit, static_cast<i64>(spec().hidden));
   const i64 end = min_of(begin + units_per_part * kUnit, static_cast<i64>(spec().hidden));
-  const u8* rows[kMaxTopK];
+  const u8* rows[kMaxTopK + 1];
+  float weights[kMaxTopK + 1];
   for (int k = 0; k < spec().top_k; ++k) {
     const i64 row = sum.indices[k];
     rows[k] = static_cast<u32>(row) < sum.num_rows
                   ? sum.rows + row * sum.row_stride_bytes + begin * bytes_of(spec().input)
                   : nullptr;
+    weights[k] = sum.weights == nullptr ? 1.0F : sum.weights[k];
   }
+  rows[spec().top_k] = sum.shared == nullptr ? nullptr : sum.shared + begin * bytes_of(spec().input);
+  weights[spec().top_k] = 1.0F;
   host_reduce_row(spec().input, spec().output,
                   {.rows = rows,
-                   .weights = sum.weights,
-                   .num_rows = spec().top_k,
+                   .weights = sum.weights == nullptr ? nullptr : weights,
+                   .num_rows = spec().top_k + (sum.shared == nullptr ? 0 : 1),
                    .output = sum.output + begin * bytes_of(spec().output),
                    .count = end - begin,
                    .accumulate = sum.accumulate,

@@ -118,6 +118,12 @@ void check_routing_inputs(const DispatchArgs& args, const ExchangeConfig& config
   }
   check_pointer("DispatchArgs::weights", args.weights, alignof(float), false);
   check_pointer("DispatchArgs::num_tokens", args.num_tokens, alignof(std::int32_t), false);
+  check_pointer("DispatchArgs::expert_map", args.expert_map, alignof(std::int32_t), config.num_physical_experts != 0);
+  if (config.num_physical_experts == 0 && args.expert_map != nullptr) {
+    refuse(
+        "DispatchArgs::expert_map is given, but ExchangeConfig::num_physical_experts is 0: every expert lives in one "
+        "place; set it at construction, or leave the map null");
+  }
 }
 
 bool brings_rows(const DispatchArgs& args) { return args.rows.data != nullptr || args.rows.rows != 0; }
@@ -128,6 +134,7 @@ i64 offered_capacity(const DispatchArgs& args, const ExchangeShape& shape) {
     const i64 rows = args.rows.rows / args.alignment * args.alignment;
     return min_of(rows, shape.max_rows);
   }
+  if (shape.num_local_experts == 0) return 0;
   if (args.rows.rows % shape.num_local_experts != 0) {
     refuse(text("DispatchArgs::rows has ", args.rows.rows, " rows; batched rows need the same number for each of ",
                 shape.num_local_experts, " experts, a multiple of that"));
@@ -188,6 +195,23 @@ void check_weight_mode(WeightMode mode, const Payload& payload, const ExchangeCo
   }
 }
 
+void check_shared(const CombineArgs& args, const ExchangeShape& shape, const RoutingState& routing) {
+  if (args.shared.data == nullptr && args.shared.rows == 0) return;
+  if (shape.mode != Mode::local && shape.mode != Mode::tensor_parallel) {
+    throw Error(ErrorCode::unsupported,
+                text("CombineArgs::shared is given in mode ", name_of(shape.mode),
+                     "; local and tensor_parallel add it: elsewhere write it to output, and set accumulate"));
+  }
+  const MatrixView output = args.output;
+  const NamedView shared{"CombineArgs::shared", args.shared};
+  check_matrix(shared, args.expert_output.type, shape.hidden, kRowUnitBytes);
+  if (args.shared.rows != routing.num_tokens) {
+    refuse(text("CombineArgs::shared has ", args.shared.rows, " rows; expected as many as the dispatch had tokens, ",
+                routing.num_tokens));
+  }
+  check_apart(shared, {"CombineArgs::output", output});
+}
+
 }  // namespace
 
 DispatchChoice check_dispatch(const DispatchArgs& args, const ExchangeConfig& config, const ExchangeShape& shape,
@@ -243,6 +267,7 @@ std::size_t check_combine(const CombineArgs& args, const ExchangeConfig& config,
                 routing.num_tokens));
   }
   check_apart(from, to);
+  check_shared(args, shape, routing);
   if (args.max_sms < 0) refuse(text("CombineArgs::max_sms is ", args.max_sms, "; expected 0 (no limit) or more"));
   return index;
 }

@@ -1,8 +1,9 @@
 #include "exchange/exchange_impl.hpp"
 
-#include <chrono>
-
 #include "base/text.hpp"
+#include "comm/agree.hpp"
+#include "comm/communicator_state.hpp"
+#include "exchange/local_kernels.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink {
@@ -23,86 +24,164 @@ std::shared_ptr<Workspace::State> fitting_workspace(Device device, const DeviceL
   return shared;
 }
 
+/// Everything up to the memory that all modes have: together, or on no rank.
+ExchangeCore agreed_core(const Communicator& communicator, const ExchangeConfig& config,
+                         std::shared_ptr<Workspace::State> shared) {
+  Bootstrap& bootstrap = *communicator.state().bootstrap;
+  const Device device = communicator.device();
+  compare_over_ranks(bootstrap, "Exchange", fields_of(config), communicator.deadline());
+  std::optional<ExchangeCore> core;
+  agree_over_ranks(
+      bootstrap, "Exchange: configuration and memory",
+      [&] {
+        const ExchangeShape shape = check_config(config, communicator);
+        const LocalDevice limits = local_device(device);
+        MemoryLayout layout = lay_out_memory(shape, config, limits);
+        std::shared_ptr<Workspace::State> workspace = fitting_workspace(device, layout.device, std::move(shared));
+        PinnedBuffer host_memory(device, static_cast<std::size_t>(layout.host.total_bytes));
+        core.emplace(ExchangeCore{communicator, config, shape, limits, std::move(layout), std::move(workspace),
+                                  std::move(host_memory)});
+      },
+      communicator.deadline());
+  return std::move(*core);
+}
+
 }  // namespace
 
 Exchange::Impl::Impl(const Communicator& communicator, const ExchangeConfig& config,
                      std::shared_ptr<Workspace::State> workspace)
-    : communicator_(communicator),
-      config_(config),
-      shape_(check_config(config, communicator)),
-      device_(communicator.device()),
-      local_device_(local_device(device_)),
-      layout_(lay_out_memory(shape_, config_, local_device_)),
-      workspace_(fitting_workspace(device_, layout_.device, std::move(workspace))),
-      host_memory_(device_, static_cast<std::size_t>(layout_.host.total_bytes)),
-      status_(layout_.host.status.in(host_memory_.data()), layout_.host.fault.in(host_memory_.data())),
-      check_pointer_(device_),
-      kernels_(LocalKernels::loaded(device_, local_device_, shape_, config_)) {}
+    : core_(agreed_core(communicator, config, std::move(workspace))),
+      status_(core_.in_host_memory(core_.layout.host.status)),
+      check_pointer_(communicator.device()),
+      mode_(make_mode(core_)) {}
 
 Exchange::Impl::~Impl() {
-  if (workspace_->in_flight == this) workspace_->in_flight = nullptr;
-  if (workspace_->last_routed == this) workspace_->last_routed = nullptr;
+  if (core_.workspace->in_flight == this) core_.workspace->in_flight = nullptr;
+  if (core_.workspace->last_routed == this) core_.workspace->last_routed = nullptr;
 }
 
 ExpertBatch Exchange::Impl::dispatch(const DispatchArgs& args, StreamView stream) {
-  check_stream(stream, device_);
-  check_dispatch_is_next(args.reuse_routing);
-  const DispatchChoice choice = check_dispatch(args, config_, shape_, routing_);
-  check_pointers(args);
+  const DispatchCall call = checked(args, stream);
+  mode_->dispatch(call, stream);
+  enter_dispatch(call, Stage::dispatched);
+  return batch();
+}
 
-  const MutableMatrixView rows = rows_of_call(args, choice);
-  const MutableMatrixView scales = scales_of_call(choice);
-  check_apart_from_rows(args, rows, scales, config_);
-  kernels_.dispatch({.num_tokens = args.tokens.rows,
-                     .payload = choice.payload,
-                     .reuse_routing = args.reuse_routing,
-                     .weighted = choice.routing.weight_mode == WeightMode::on_input,
-                     .max_sms = args.max_sms},
-                    dispatch_args(args, choice.routing, rows, scales), stream);
+std::uint64_t Exchange::Impl::dispatch_send(const DispatchArgs& args, StreamView stream) {
+  const DispatchCall call = checked(args, stream);
+  mode_->dispatch_send(call, stream);
+  enter_dispatch(call, Stage::dispatch_sent);
+  return ++num_sent_;
+}
 
-  routing_ = choice.routing;
-  workspace_->in_flight = this;
-  workspace_->last_routed = this;
-  return batch(routing_, rows, scales);
+ExpertBatch Exchange::Impl::dispatch_receive(std::uint64_t call, StreamView stream) {
+  check_stream(stream, core_.communicator.device());
+  check_next(Stage::dispatch_sent, "dispatch_receive");
+  check_ticket(call, "DispatchTicket");
+  mode_->dispatch_receive(dispatch_, stream);
+  stage_ = Stage::dispatched;
+  return batch();
 }
 
 void Exchange::Impl::combine(const CombineArgs& args, StreamView stream) {
-  check_stream(stream, device_);
-  check_combine_is_next();
-  const std::size_t types = check_combine(args, config_, shape_, routing_);
-  check_output_apart(args, workspace_->memory().data(), layout_.device.metadata_bytes);
+  mode_->combine(checked(args, stream), stream);
+  stage_ = Stage::combined;
+  core_.workspace->in_flight = nullptr;
+}
+
+std::uint64_t Exchange::Impl::combine_send(const CombineArgs& args, StreamView stream) {
+  const CombineCall call = checked(args, stream);
+  mode_->combine_send(call, stream);
+  combine_ = call;
+  stage_ = Stage::combine_sent;
+  return ++num_sent_;
+}
+
+void Exchange::Impl::combine_receive(std::uint64_t call, StreamView stream) {
+  check_stream(stream, core_.communicator.device());
+  check_next(Stage::combine_sent, "combine_receive");
+  check_ticket(call, "CombineTicket");
+  mode_->combine_receive(combine_, stream);
+  stage_ = Stage::combined;
+  core_.workspace->in_flight = nullptr;
+}
+
+/// A dispatch as a mode gets it.
+DispatchCall Exchange::Impl::checked(const DispatchArgs& args, StreamView stream) {
+  check_stream(stream, core_.communicator.device());
+  check_dispatch_is_next(args.reuse_routing);
+  const DispatchChoice choice = check_dispatch(args, core_.config, core_.shape, dispatch_.routing);
+  check_pointers(args);
+  DispatchCall call{.args = args,
+                    .payload = choice.payload,
+                    .routing = choice.routing,
+                    .rows = rows_of_call(args, choice),
+                    .scales = scales_of_call(choice)};
+  check_apart_from_rows(args, call.rows, call.scales, core_.config);
+  return call;
+}
+
+CombineCall Exchange::Impl::checked(const CombineArgs& args, StreamView stream) {
+  check_stream(stream, core_.communicator.device());
+  check_next(Stage::dispatched, "combine");
+  const std::size_t types = check_combine(args, core_.config, core_.shape, dispatch_.routing);
+  check_output_apart(args, core_.workspace->memory().data(), core_.layout.device.metadata_bytes);
   check_pointer_("CombineArgs::expert_output", args.expert_output.data);
+  check_pointer_("CombineArgs::shared", args.shared.data);
   check_pointer_("CombineArgs::output", args.output.data);
-  kernels_.combine({.num_tokens = routing_.num_tokens, .types = types, .max_sms = args.max_sms}, combine_args(args),
-                   stream);
-  workspace_->in_flight = nullptr;
+  return {.args = args, .types = types, .routing = dispatch_.routing};
+}
+
+void Exchange::Impl::enter_dispatch(const DispatchCall& call, Stage stage) {
+  dispatch_ = call;
+  stage_ = stage;
+  core_.workspace->in_flight = this;
+  core_.workspace->last_routed = this;
 }
 
 void Exchange::Impl::check_dispatch_is_next(bool reuse_routing) const {
-  status_.throw_fault();
-  if (workspace_->in_flight == this) {
-    throw Error(ErrorCode::out_of_order,
-                "dispatch was called twice; combine must answer the first. Batches that overlap need an Exchange each");
+  check_fault();
+  switch (stage_) {
+    case Stage::combined:
+      break;
+    case Stage::dispatch_sent:
+    case Stage::dispatched:
+      throw Error(ErrorCode::out_of_order,
+                  "dispatch was called twice; combine must answer the first. Batches that overlap need an Exchange "
+                  "each");
+    case Stage::combine_sent:
+      throw Error(ErrorCode::out_of_order, "dispatch was called before combine_receive; receive first");
   }
-  if (workspace_->in_flight != nullptr) {
+  if (core_.workspace->in_flight != nullptr) {
     throw Error(ErrorCode::out_of_order,
                 "another Exchange that shares this workspace is between dispatch and combine; Exchanges that are in "
                 "flight together need a workspace each");
   }
-  if (reuse_routing && workspace_->last_routed != this) {
+  if (reuse_routing && core_.workspace->last_routed != this) {
     throw Error(ErrorCode::out_of_order,
-                workspace_->last_routed == nullptr
+                core_.workspace->last_routed == nullptr
                     ? "DispatchArgs::reuse_routing is set, but there was no dispatch to reuse; route first"
                     : "DispatchArgs::reuse_routing is set, but another Exchange that shares this workspace has routed "
                       "since; route anew");
   }
 }
 
-void Exchange::Impl::check_combine_is_next() const {
-  status_.throw_fault();
-  if (workspace_->in_flight != this) {
-    throw Error(ErrorCode::out_of_order, "combine was called without a dispatch to answer; dispatch first");
-  }
+/// Any call but dispatch.
+void Exchange::Impl::check_next(Stage expected, const char* call) const {
+  check_fault();
+  if (stage_ == expected) return;
+  const char* const next = stage_ == Stage::combined        ? "without a dispatch to answer; dispatch first"
+                           : stage_ == Stage::dispatch_sent ? "before dispatch_receive; receive first"
+                           : stage_ == Stage::dispatched    ? "although there is nothing to receive; combine is next"
+                                                            : "before combine_receive; receive first";
+  throw Error(ErrorCode::out_of_order, text(call, " was called ", next));
+}
+
+void Exchange::Impl::check_ticket(std::uint64_t call, const char* name) const {
+  if (call == num_sent_) return;
+  throw Error(ErrorCode::out_of_order,
+              text("the ", name, call == 0 ? std::string(" was moved from") : text(" is of send ", call),
+                   "; expected that of the last send, ", num_sent_));
 }
 
 void Exchange::Impl::check_pointers(const DispatchArgs& args) {
@@ -113,110 +192,53 @@ void Exchange::Impl::check_pointers(const DispatchArgs& args) {
   check_pointer_("DispatchArgs::expert_ids", args.expert_ids.data);
   check_pointer_("DispatchArgs::weights", args.weights);
   check_pointer_("DispatchArgs::num_tokens", args.num_tokens);
+  check_pointer_("DispatchArgs::expert_map", args.expert_map);
 }
 
 MutableMatrixView Exchange::Impl::rows_of_call(const DispatchArgs& args, const DispatchChoice& choice) const {
-  MutableMatrixView rows{.data = at(layout_.device.rows), .type = args.tokens.type, .columns = args.tokens.columns};
+  MutableMatrixView rows{
+      .data = core_.at(core_.layout.device.rows), .type = args.tokens.type, .columns = args.tokens.columns};
   if (args.rows.data != nullptr) rows = args.rows;
-  rows.rows = moelink::rows_of(choice.routing, shape_.num_local_experts);
+  rows.rows = moelink::rows_of(choice.routing, core_.shape.num_local_experts);
   rows.row_stride_bytes = rows.stride_bytes();
   return rows;
 }
 
 MutableMatrixView Exchange::Impl::scales_of_call(const DispatchChoice& choice) const {
-  const i64 scale_bytes = config_.payloads[choice.payload].scale_bytes;
+  const i64 scale_bytes = core_.config.payloads[choice.payload].scale_bytes;
   if (scale_bytes == 0) return {.type = DataType::bytes};
-  return {.data = at(layout_.device.row_scales),
+  return {.data = core_.at(core_.layout.device.row_scales),
           .type = DataType::bytes,
-          .rows = moelink::rows_of(choice.routing, shape_.num_local_experts),
+          .rows = moelink::rows_of(choice.routing, core_.shape.num_local_experts),
           .columns = scale_bytes,
           .row_stride_bytes = scale_bytes};
 }
 
-LocalDispatchArgs Exchange::Impl::dispatch_args(const DispatchArgs& args, const RoutingState& routing,
-                                                const MutableMatrixView& rows, const MutableMatrixView& scales) const {
-  const DeviceLayout& d = layout_.device;
-  return {.tokens = args.tokens.data,
-          .token_stride_bytes = args.tokens.stride_bytes(),
-          .scales = args.scales.data,
-          .scale_stride_bytes = args.scales.stride_bytes(),
-          .expert_ids = args.expert_ids.data,
-          .id_bytes = static_cast<i32>(size_of(args.expert_ids.type)),
-          .weights = routing.weight_mode == WeightMode::none ? nullptr : args.weights,
-          .device_num_tokens = args.num_tokens,
-          .num_tokens = static_cast<i32>(args.tokens.rows),
-          .parts = 1,       // the plan's to say
-          .ring_bytes = 0,  // the plan's to say
-          .every_block_counts = 0,
-          .layout = routing.layout == Layout::packed ? RowLayout::packed : RowLayout::batched,
-          .alignment = routing.alignment,
-          .zero_pads = args.zero_pads ? 1 : 0,
-          .max_rows = routing.capacity,
-          .rows = rows.data,
-          .row_stride_bytes = rows.stride_bytes(),
-          .row_scales = scales.data,
-          .offsets = at(d.offsets),
-          .counts = at(d.counts),
-          .expert_of_row = at(d.expert_of_row),
-          .weight_of_row = at(d.weight_of_row),
-          .source_of_row = at(d.source_of_row),
-          .row_of_entry = at(d.row_of_entry),
-          .weight_of_entry = at(d.weight_of_entry),
-          .num_tokens_snapshot = at(d.num_tokens_snapshot),
-          .grid_barrier = at(d.grid_barrier),
-          .block_counts = at(d.block_counts),
-          .phase = at(d.phase),
-          .status = layout_.host.status.in(host_memory_.data()),
-          .fault = {.word = at(d.fault),
-                    .record = layout_.host.fault.in(host_memory_.data()),
-                    .rank = communicator_.rank(),
-                    .timeout_ns = static_cast<u64>(std::chrono::nanoseconds(communicator_.deadline()).count())}};
-}
-
-LocalCombineArgs Exchange::Impl::combine_args(const CombineArgs& args) const {
-  const DeviceLayout& d = layout_.device;
-  return {.expert_output = args.expert_output.data,
-          .expert_output_stride_bytes = args.expert_output.stride_bytes(),
-          .expert_output_rows = args.expert_output.rows,
-          .output = args.output.data,
-          .output_stride_bytes = args.output.stride_bytes(),
-          .accumulate = args.accumulate ? 1 : 0,
-          .weighted = routing_.weight_mode == WeightMode::on_combine ? 1 : 0,
-          .num_tokens = static_cast<i32>(routing_.num_tokens),
-          .parts = 1,  // the plan's to say
-          .num_tokens_snapshot = at(d.num_tokens_snapshot),
-          .row_of_entry = at(d.row_of_entry),
-          .weight_of_entry = at(d.weight_of_entry),
-          .phase = at(d.phase),
-          .status = layout_.host.status.in(host_memory_.data())};
-}
-
-ExpertBatch Exchange::Impl::batch(const RoutingState& routing, const MutableMatrixView& rows,
-                                  const MutableMatrixView& scales) const {
-  const DeviceLayout& d = layout_.device;
-  return {.rows = rows,
-          .scales = scales,
-          .offsets = at(d.offsets),
-          .counts = at(d.counts),
-          .expert_of_row = at(d.expert_of_row),
-          .weight_of_row = at(d.weight_of_row),
-          .source_of_row = at(d.source_of_row),
-          .num_local_experts = shape_.num_local_experts,
-          .capacity = routing.capacity,
-          .layout = routing.layout};
+ExpertBatch Exchange::Impl::batch() const {
+  const DeviceLayout& d = core_.layout.device;
+  return {.rows = dispatch_.rows,
+          .scales = dispatch_.scales,
+          .offsets = core_.at(d.offsets),
+          .counts = core_.at(d.counts),
+          .expert_of_row = core_.at(d.expert_of_row),
+          .weight_of_row = core_.at(d.weight_of_row),
+          .source_of_row = core_.at(d.source_of_row),
+          .num_local_experts = core_.shape.num_local_experts,
+          .capacity = dispatch_.routing.capacity,
+          .layout = dispatch_.routing.layout};
 }
 
 MutableMatrixView Exchange::Impl::expert_output_buffer(DataType type) const {
-  if (!config_.own_expert_output) {
+  if (!core_.config.own_expert_output) {
     throw Error(ErrorCode::invalid_argument,
                 "there is no expert_output_buffer(): set ExchangeConfig::own_expert_output at construction");
   }
-  for (const CombineTypes& types : config_.combine_types) {
+  for (const CombineTypes& types : core_.config.combine_types) {
     if (types.expert_output == type) {
-      return {.data = at(layout_.device.expert_output),
+      return {.data = core_.at(core_.layout.device.expert_output),
               .type = type,
-              .rows = shape_.row_capacity,
-              .columns = shape_.hidden,
+              .rows = core_.shape.row_capacity,
+              .columns = core_.shape.hidden,
               .row_stride_bytes = 0};
     }
   }
@@ -225,28 +247,38 @@ MutableMatrixView Exchange::Impl::expert_output_buffer(DataType type) const {
 }
 
 std::span<const std::int32_t> Exchange::Impl::host_counts(StreamView stream) {
-  check_stream(stream, device_);
-  status_.throw_fault();
-  if (workspace_->last_routed != this) {
+  check_stream(stream, core_.communicator.device());
+  check_fault();
+  if (stage_ == Stage::dispatch_sent || core_.workspace->last_routed != this) {
     throw Error(ErrorCode::out_of_order,
-                "host_counts was called, but no dispatch of this Exchange has counted; dispatch first");
+                "host_counts was called, but no dispatch of this Exchange has counted; dispatch first (and receive)");
   }
-  const Place<i32>& counts = layout_.host.counts;
-  i32* const pinned = counts.in(host_memory_.data());
-  copy_bytes(pinned, at(layout_.device.counts), static_cast<std::size_t>(counts.bytes()), stream);
-  return {pinned, static_cast<std::size_t>(counts.count)};
+  i32* const pinned = core_.in_host_memory(core_.layout.host.counts);
+  const auto count = static_cast<std::size_t>(core_.shape.num_local_experts);
+  if (count != 0) copy_bytes(pinned, core_.at(core_.layout.device.counts), count * sizeof(i32), stream);
+  return {pinned, count};
+}
+
+void Exchange::Impl::check_fault() const {
+  mode_->check();
+  status_.throw_calls_out_of_order();
+}
+
+void Exchange::Impl::check() {
+  check_fault();
+  status_.throw_data_errors();
 }
 
 std::string Exchange::Impl::describe_plan(std::int64_t num_tokens, std::size_t payload) const {
-  if (num_tokens < 0 || num_tokens > shape_.max_tokens) {
+  if (num_tokens < 0 || num_tokens > core_.shape.max_tokens) {
     throw Error(ErrorCode::invalid_argument,
-                text("describe_plan for ", num_tokens, " tokens; expected 0 .. max_tokens, ", shape_.max_tokens));
+                text("describe_plan for ", num_tokens, " tokens; expected 0 .. max_tokens, ", core_.shape.max_tokens));
   }
-  if (payload >= config_.payloads.size()) {
+  if (payload >= core_.config.payloads.size()) {
     throw Error(ErrorCode::invalid_argument, text("describe_plan for payload ", payload, "; there are ",
-                                                  config_.payloads.size(), ", numbered from 0"));
+                                                  core_.config.payloads.size(), ", numbered from 0"));
   }
-  return kernels_.describe_plan(num_tokens, payload);
+  return mode_->describe_plan(num_tokens, payload);
 }
 
 }  // namespace moelink

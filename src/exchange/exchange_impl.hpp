@@ -1,19 +1,17 @@
 // One Exchange: api -> check -> plan -> args -> launch, and the state between calls.
 #pragma once
 
-#include "exchange/call_check.hpp"
-#include "exchange/local_kernels.hpp"
-#include "exchange/memory.hpp"
-#include "runtime/pointer_check.hpp"
+#include "exchange/core.hpp"
+#include "exchange/modes/exchange_mode.hpp"
 #include "exchange/status_board.hpp"
-#include "exchange/workspace.hpp"
-#include "runtime/pinned_buffer.hpp"
+#include "runtime/pointer_check.hpp"
 
 namespace moelink {
 
+/// What all modes share: checks, the order of calls, views, status. How rows travel is the mode's.
 class Exchange::Impl {
  public:
-  /// `workspace` null: one of its own.
+  /// `workspace` null: one of its own. Collective.
   Impl(const Communicator& communicator, const ExchangeConfig& config, std::shared_ptr<Workspace::State> workspace);
   ~Impl();
   Impl(const Impl&) = delete;
@@ -21,43 +19,46 @@ class Exchange::Impl {
 
   ExpertBatch dispatch(const DispatchArgs& args, StreamView stream);
   void combine(const CombineArgs& args, StreamView stream);
+  /// The halves. A send returns the number of its call, which the receive is given.
+  std::uint64_t dispatch_send(const DispatchArgs& args, StreamView stream);
+  ExpertBatch dispatch_receive(std::uint64_t call, StreamView stream);
+  std::uint64_t combine_send(const CombineArgs& args, StreamView stream);
+  void combine_receive(std::uint64_t call, StreamView stream);
+
   [[nodiscard]] MutableMatrixView expert_output_buffer(DataType type) const;
   std::span<const std::int32_t> host_counts(StreamView stream);
   [[nodiscard]] std::string describe_plan(std::int64_t num_tokens, std::size_t payload) const;
 
-  [[nodiscard]] StatusBoard& status() noexcept { return status_; }
-  [[nodiscard]] const ExchangeConfig& config() const noexcept { return config_; }
-  [[nodiscard]] const MemoryReport& memory() const noexcept { return layout_.report; }
+  void check();
+  [[nodiscard]] DataErrors data_errors() const noexcept { return status_.data_errors(); }
+  [[nodiscard]] const ExchangeConfig& config() const noexcept { return core_.config; }
+  [[nodiscard]] const ExchangeShape& shape() const noexcept { return core_.shape; }
+  [[nodiscard]] const MemoryReport& memory() const noexcept { return core_.layout.report; }
 
  private:
+  /// Which call has been enqueued last.
+  enum class Stage { combined, dispatch_sent, dispatched, combine_sent };
+
+  void check_fault() const;
+  void check_next(Stage expected, const char* call) const;
+  void check_ticket(std::uint64_t call, const char* name) const;
   void check_dispatch_is_next(bool reuse_routing) const;
-  void check_combine_is_next() const;
   void check_pointers(const DispatchArgs& args);
+  [[nodiscard]] DispatchCall checked(const DispatchArgs& args, StreamView stream);
+  [[nodiscard]] CombineCall checked(const CombineArgs& args, StreamView stream);
+  void enter_dispatch(const DispatchCall& call, Stage stage);
   [[nodiscard]] MutableMatrixView rows_of_call(const DispatchArgs& args, const DispatchChoice& choice) const;
   [[nodiscard]] MutableMatrixView scales_of_call(const DispatchChoice& choice) const;
-  [[nodiscard]] LocalDispatchArgs dispatch_args(const DispatchArgs& args, const RoutingState& routing,
-                                                const MutableMatrixView& rows, const MutableMatrixView& scales) const;
-  [[nodiscard]] LocalCombineArgs combine_args(const CombineArgs& args) const;
-  [[nodiscard]] ExpertBatch batch(const RoutingState& routing, const MutableMatrixView& rows,
-                                  const MutableMatrixView& scales) const;
-  /// A place of the device block.
-  template <class T>
-  [[nodiscard]] T* at(const Place<T>& place) const {
-    return place.in(workspace_->memory().data());
-  }
+  [[nodiscard]] ExpertBatch batch() const;
 
-  Communicator communicator_;
-  ExchangeConfig config_;
-  ExchangeShape shape_;
-  Device device_;
-  LocalDevice local_device_;
-  MemoryLayout layout_;
-  std::shared_ptr<Workspace::State> workspace_;
-  PinnedBuffer host_memory_;
+  ExchangeCore core_;
   StatusBoard status_;
   PointerCheck check_pointer_;
-  LocalKernels kernels_;
-  RoutingState routing_;  // of the last dispatch
+  std::unique_ptr<ExchangeMode> mode_;
+  Stage stage_ = Stage::combined;
+  std::uint64_t num_sent_ = 0;  // halves sent: the number of the ticket that is out
+  DispatchCall dispatch_;       // the last
+  CombineCall combine_;         // the last that was sent
 };
 
 }  // namespace moelink

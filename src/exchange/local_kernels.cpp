@@ -25,7 +25,7 @@ Element element_of(DataType type) {
 LocalDispatchSpec dispatch_spec(const ExchangeShape& shape, const Payload& payload, Element weighted) {
   return {.row_bytes = row_bytes_of(payload, shape.hidden),
           .scale_bytes = static_cast<i32>(payload.scale_bytes),
-          .num_experts = static_cast<i32>(shape.num_local_experts),
+          .num_experts = static_cast<i32>(shape.num_kernel_experts),
           .top_k = shape.top_k,
           .threads = 0,
           .weighted = weighted};
@@ -120,9 +120,10 @@ LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, c
 }
 
 void LocalKernels::dispatch(const DispatchCall& call, LocalDispatchArgs args, StreamView stream) const {
-  const DispatchKernels& kernels = (call.weighted ? weighted_ : plain_)[call.payload];
-  const LocalDispatchPlan plan = plan_dispatch(kernels.spec, call.num_tokens, call.reuse_routing,
-                                               local_device_of_call(limits_, stream), call.max_sms);
+  const bool weighted = call.routing.weight_mode == WeightMode::on_input;
+  const DispatchKernels& kernels = (weighted ? weighted_ : plain_)[call.payload];
+  const LocalDispatchPlan plan = plan_dispatch(kernels.spec, call.args.tokens.rows, call.args.reuse_routing,
+                                               local_device_of_call(limits_, stream), call.args.max_sms);
   apply(plan, args);
   const LaunchShape shape{.grid = plan.grid, .scratch_bytes = plan.scratch_bytes};
   switch (plan.variant) {
@@ -138,7 +139,7 @@ void LocalKernels::dispatch(const DispatchCall& call, LocalDispatchArgs args, St
 void LocalKernels::combine(const CombineCall& call, LocalCombineArgs args, StreamView stream) const {
   const Kernel<LocalCombine>& kernel = combine_[call.types];
   const LocalCombinePlan plan =
-      plan_combine(kernel.spec(), call.num_tokens, local_device_of_call(limits_, stream), call.max_sms);
+      plan_combine(kernel.spec(), call.routing.num_tokens, local_device_of_call(limits_, stream), call.args.max_sms);
   args.parts = plan.parts;
   kernel.launch({.grid = plan.grid}, args, stream);
 }

@@ -1,10 +1,10 @@
-// The kernels of the local mode, loaded for one configuration: plan -> launch.
+// The kernels that work on one rank, loaded for one configuration: plan -> launch.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "exchange/shape.hpp"
+#include "exchange/core.hpp"
 #include "launch/kernel_loader.hpp"
 #include "moelink/device/moe/local_combine.cuh"
 #include "moelink/device/moe/local_decode.cuh"
@@ -35,21 +35,9 @@ class LocalKernels {
   [[nodiscard]] static LocalKernels loaded(Device device, const LocalDevice& limits, const ExchangeShape& shape,
                                            const ExchangeConfig& config);
 
-  struct DispatchCall {
-    i64 num_tokens = 0;
-    std::size_t payload = 0;
-    bool reuse_routing = false;
-    bool weighted = false;  ///< rows are multiplied by their weight
-    int max_sms = 0;
-  };
   /// `args` without what the plan decides.
   void dispatch(const DispatchCall& call, LocalDispatchArgs args, StreamView stream) const;
 
-  struct CombineCall {
-    i64 num_tokens = 0;
-    std::size_t types = 0;
-    int max_sms = 0;
-  };
   void combine(const CombineCall& call, LocalCombineArgs args, StreamView stream) const;
 
   /// The plans of a dispatch and its combine, one a line.

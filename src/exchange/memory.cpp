@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/text.hpp"
+#include "exchange/modes/exchange_mode.hpp"
 
 namespace moelink {
 namespace {
@@ -38,15 +39,20 @@ class ReportingCarver {
   std::string where_;
 };
 
+std::string packed_formula(const ExchangeShape& shape, const ExchangeConfig& config) {
+  if (!config.max_rows.is_worst_case()) return text("max_rows ", shape.max_rows);
+  if (shape.num_local_experts == 0) return text("no expert is here: max_alignment ", config.max_alignment);
+  const std::string sources = shape.num_sources == 1 ? "" : text("sources ", shape.num_sources, " * ");
+  const std::string entries = text(sources, "max_tokens ", shape.max_tokens, " * top_k ", shape.top_k);
+  if (config.max_alignment == 1) return entries;
+  return text("roundup(", entries, " + min(experts ", shape.num_local_experts, ", entries) * (max_alignment ",
+              config.max_alignment, " - 1))");
+}
+
 std::string rows_formula(const ExchangeShape& shape, const ExchangeConfig& config) {
-  const std::string packed =
-      !config.max_rows.is_worst_case() ? text("max_rows ", shape.max_rows)
-      : config.max_alignment == 1
-          ? text("max_tokens ", shape.max_tokens, " * top_k ", shape.top_k)
-          : text("roundup(max_tokens ", shape.max_tokens, " * top_k ", shape.top_k, " + min(experts ",
-                 shape.num_local_experts, ", entries) * (max_alignment ", config.max_alignment, " - 1))");
+  const std::string packed = packed_formula(shape, config);
   const std::string batched =
-      text("experts ", shape.num_local_experts, " * max_rows_per_expert ", shape.max_rows_per_expert);
+      text("experts ", shape.num_kernel_experts, " * max_rows_per_expert ", shape.max_rows_per_expert);
   if (shape.max_rows_per_expert == 0) return packed;
   if (shape.max_rows == 0) return batched;
   return text("max(", packed, ", ", batched, ")");
@@ -57,7 +63,7 @@ std::string rows_formula(const ExchangeShape& shape, const ExchangeConfig& confi
 MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device) {
   MemoryLayout layout;
   const std::string rows = text("rows ", shape.row_capacity);
-  const std::string experts = text("experts ", shape.num_local_experts);
+  const std::string experts = text("experts ", shape.num_kernel_experts);
   const std::string entries = text("max_tokens ", shape.max_tokens, " * top_k ", shape.top_k);
 
   ReportingCarver in_device(layout.report, device.is_host ? "host" : "device");
@@ -66,8 +72,8 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   d.grid_barrier = in_device.take<GridBarrierWord>("grid_barrier", "8 B", 1);
   d.fault = in_device.take<u64>("fault", "8 B", 1);
   d.num_tokens_snapshot = in_device.take<i32>("num_tokens", "4 B", 1);
-  d.offsets = in_device.take<i64>("offsets", text("(", experts, " + 1) * 8 B"), shape.num_local_experts + 1);
-  d.counts = in_device.take<i32>("counts", experts + " * 4 B", shape.num_local_experts);
+  d.offsets = in_device.take<i64>("offsets", text("(", experts, " + 1) * 8 B"), shape.num_kernel_experts + 1);
+  d.counts = in_device.take<i32>("counts", experts + " * 4 B", shape.num_kernel_experts);
   d.expert_of_row = in_device.take<i32>("expert_of_row", rows + " * 4 B", shape.row_capacity);
   d.weight_of_row = in_device.take<float>("weight_of_row", rows + " * 4 B", shape.row_capacity);
   d.source_of_row = in_device.take<i64>("source_of_row", rows + " * 8 B", shape.row_capacity);
@@ -76,7 +82,7 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   const i64 grid = device.num_sms;
   d.block_counts =
       in_device.take<u32>("block_counts", text("(blocks ", grid, " + 1) * roundup(", experts, " + 1, 4) * 4 B"),
-                          prefill_workspace_words(shape.num_local_experts, grid));
+                          prefill_workspace_words(shape.num_kernel_experts, grid));
   d.metadata_bytes = in_device.bytes_so_far();
   d.rows = in_device.take<std::byte>("rows", text(rows_formula(shape, config), " * row ", shape.max_row_bytes, " B"),
                                      config.own_rows ? shape.row_capacity * shape.max_row_bytes : 0);
@@ -90,8 +96,9 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   ReportingCarver in_host(layout.report, device.is_host ? "host, status" : "pinned host");
   layout.host.status = in_host.take<ExchangeStatus>("status", "6 counters * 8 B", 1);
   layout.host.fault = in_host.take<FaultRecord>("fault_record", "64 B", 1);
-  layout.host.counts = in_host.take<i32>("host_counts", experts + " * 4 B", shape.num_local_experts);
+  layout.host.counts = in_host.take<i32>("host_counts", experts + " * 4 B", shape.num_kernel_experts);
   layout.host.total_bytes = in_host.finish();
+  add_mode_memory(shape, config, device, layout.report);
   return layout;
 }
 

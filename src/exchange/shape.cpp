@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "exchange/modes/mode_choice.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink {
@@ -77,14 +78,66 @@ void check_alignment(int alignment) {
   }
 }
 
+/// What concerns several ranks.
+void check_groups(const ExchangeConfig& config, const ExchangeShape& shape) {
+  const bool sends_rows = shape.mode == Mode::nvlink || shape.mode == Mode::p2p;
+  const std::string_view mode = name_of(shape.mode);
+  if (config.tp_size < 1 || shape.num_ranks % config.tp_size != 0) {
+    refuse(
+        text("ExchangeConfig::tp_size is ", config.tp_size, "; expected a divisor of the ", shape.num_ranks, " ranks"));
+  }
+  if (!sends_rows && config.tp_size != 1) {
+    refuse(text("ExchangeConfig::tp_size is ", config.tp_size, " in mode ", mode,
+                ", in which all ranks are one group; leave it 1"));
+  }
+  if (!sends_rows && config.fp32_partials) {
+    refuse(text("ExchangeConfig::fp32_partials is set in mode ", mode,
+                ", which sums in fp32 until a sum is complete; leave it false"));
+  }
+  if (config.num_physical_experts == 0) {
+    if (config.max_replicas != 1) {
+      refuse(text("ExchangeConfig::max_replicas is ", config.max_replicas,
+                  " without num_physical_experts; set that as well, or leave it 1"));
+    }
+    return;
+  }
+  check_range("num_physical_experts", config.num_physical_experts, config.num_experts, kMaxExperts,
+              "at least a place for every expert, or 0 if each lives in one place");
+  check_range("max_replicas", config.max_replicas, 1, config.num_physical_experts, "the most places of one expert");
+  if (!sends_rows) {
+    throw Error(ErrorCode::unsupported,
+                text("ExchangeConfig::num_physical_experts is ", config.num_physical_experts, " in mode ", mode,
+                     "; experts live in several places in nvlink and p2p only: leave it 0"));
+  }
+}
+
+/// Mode, ranks, and which experts are here.
+ExchangeShape shape_of_ranks(const ExchangeConfig& config, const Communicator& communicator) {
+  ExchangeShape shape{
+      .mode = choose_mode(config, communicator.topology()),
+      .rank = communicator.rank(),
+      .num_ranks = communicator.size(),
+      .num_experts = config.num_experts,
+      .num_places = config.num_physical_experts != 0 ? config.num_physical_experts : config.num_experts};
+  check_groups(config, shape);
+  const bool sends_rows = shape.mode == Mode::nvlink || shape.mode == Mode::p2p;
+  shape.num_sources = sends_rows ? shape.num_ranks / config.tp_size : 1;
+  shape.first_expert = first_expert_of(shape.rank, shape.num_ranks, shape.num_places);
+  shape.num_local_experts = first_expert_of(shape.rank + 1, shape.num_ranks, shape.num_places) - shape.first_expert;
+  shape.num_kernel_experts = max_of(shape.num_local_experts, i64{1});
+  return shape;
+}
+
 /// Every entry lands here, and each expert that has rows is padded by at most alignment - 1.
 i64 worst_case_rows(i64 max_entries, i64 num_local_experts, i64 alignment) {
   return round_up(max_entries + min_of(num_local_experts, max_entries) * (alignment - 1), alignment);
 }
 
-i64 packed_rows(const ExchangeConfig& config, i64 max_entries, i64 num_local_experts) {
+i64 packed_rows(const ExchangeConfig& config, const ExchangeShape& shape) {
   if (config.max_rows.is_worst_case()) {
-    const i64 rows = worst_case_rows(max_entries, num_local_experts, config.max_alignment);
+    if (shape.num_local_experts == 0) return config.max_alignment;
+    const i64 rows =
+        worst_case_rows(shape.max_entries * shape.num_sources, shape.num_local_experts, config.max_alignment);
     if (rows > kMaxCount) {
       refuse(text("ExchangeConfig::max_rows is worst_case, which is ", rows,
                   " rows here; rows are numbered below 2^31: give the number of rows to hold"));
@@ -125,10 +178,6 @@ void check_total(const ExchangeShape& shape, const ExchangeConfig& config) {
 }  // namespace
 
 ExchangeShape check_config(const ExchangeConfig& config, const Communicator& communicator) {
-  if (communicator.size() != 1) {
-    throw Error(ErrorCode::unsupported, text("the communicator has ", communicator.size(),
-                                             " ranks; this version exchanges within one: use Communicator::single()"));
-  }
   check_range("num_experts", config.num_experts, 1, kMaxExperts, "the experts of all ranks");
   check_range("top_k", config.top_k, 1, kMaxTopK, "the experts of one token");
   check_range("hidden", config.hidden, 1, kMaxCount, "the elements of one row");
@@ -143,12 +192,11 @@ ExchangeShape check_config(const ExchangeConfig& config, const Communicator& com
   if (config.payloads.empty()) refuse("ExchangeConfig::payloads is empty; declare what dispatch will carry");
   if (config.combine_types.empty()) refuse("ExchangeConfig::combine_types is empty; every dispatch is combined");
 
-  ExchangeShape shape{.num_experts = config.num_experts,
-                      .num_local_experts = config.num_experts,
-                      .top_k = config.top_k,
-                      .hidden = config.hidden,
-                      .max_tokens = config.max_tokens,
-                      .max_entries = max_entries};
+  ExchangeShape shape = shape_of_ranks(config, communicator);
+  shape.top_k = config.top_k;
+  shape.hidden = config.hidden;
+  shape.max_tokens = config.max_tokens;
+  shape.max_entries = max_entries;
   bool any_typed = false;
   for (std::size_t i = 0; i < config.payloads.size(); ++i) {
     const Payload& payload = config.payloads[i];
@@ -168,16 +216,48 @@ ExchangeShape check_config(const ExchangeConfig& config, const Communicator& com
     shape.max_output_row_bytes =
         max_of(shape.max_output_row_bytes, config.hidden * static_cast<i64>(size_of(types.expert_output)));
   }
-  shape.max_rows = packed_rows(config, max_entries, shape.num_local_experts);
-  shape.max_rows_per_expert = config.max_rows_per_expert;
-  shape.row_capacity = max_of(shape.max_rows, batched_rows(config, shape.num_local_experts));
-  check_total(shape, config);
-  if (shape.row_capacity == 0) {
+  if (!config.max_rows.is_worst_case() && config.max_rows.rows() == 0 && config.max_rows_per_expert == 0) {
     refuse(
         "ExchangeConfig::max_rows and max_rows_per_expert are both 0, so that no layout can be used; set max_rows for "
         "packed, max_rows_per_expert for batched");
   }
+  shape.max_rows = packed_rows(config, shape);
+  shape.max_rows_per_expert = config.max_rows_per_expert;
+  shape.row_capacity = max_of(shape.max_rows, batched_rows(config, shape.num_kernel_experts));
+  check_total(shape, config);
   return shape;
+}
+
+std::vector<ConfigField> fields_of(const ExchangeConfig& config) {
+  std::string payloads;
+  for (const Payload& payload : config.payloads) {
+    payloads += text(payloads.empty() ? "" : "; ", describe(payload, config.hidden));
+  }
+  std::string combine_types;
+  for (const CombineTypes& types : config.combine_types) {
+    combine_types +=
+        text(combine_types.empty() ? "" : "; ", name_of(types.expert_output), " to ", name_of(types.output));
+  }
+  const auto word = [](bool value) { return std::string(value ? "true" : "false"); };
+  const std::string max_rows = config.max_rows.is_worst_case() ? "worst_case" : std::to_string(config.max_rows.rows());
+  return {{"mode", std::string(name_of(config.mode))},
+          {"replicated_inputs", word(config.replicated_inputs)},
+          {"tp_size", std::to_string(config.tp_size)},
+          {"fp32_partials", word(config.fp32_partials)},
+          {"num_physical_experts", std::to_string(config.num_physical_experts)},
+          {"max_replicas", std::to_string(config.max_replicas)},
+          {"num_experts", std::to_string(config.num_experts)},
+          {"top_k", std::to_string(config.top_k)},
+          {"hidden", std::to_string(config.hidden)},
+          {"max_tokens", std::to_string(config.max_tokens)},
+          {"max_rows", max_rows},
+          {"max_rows_per_expert", std::to_string(config.max_rows_per_expert)},
+          {"max_alignment", std::to_string(config.max_alignment)},
+          {"payloads", payloads},
+          {"combine_types", combine_types},
+          {"weights_on_input", word(config.weights_on_input)},
+          {"own_rows", word(config.own_rows)},
+          {"own_expert_output", word(config.own_expert_output)}};
 }
 
 std::string describe(const Payload& payload, i64 hidden) {

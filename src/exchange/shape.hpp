@@ -1,18 +1,28 @@
 // A configuration that has been checked, and the numbers that follow from it.
 #pragma once
 
+#include <vector>
+
+#include "comm/agree.hpp"
 #include "moelink/exchange.hpp"
 #include "moelink/protocol/types.hpp"
 
 namespace moelink {
 
 struct ExchangeShape {
-  i64 num_experts = 0;
-  i64 num_local_experts = 0;
+  Mode mode = Mode::local;  ///< never automatic
+  int rank = 0;
+  int num_ranks = 1;
+  int num_sources = 1;         ///< ranks, or groups of ranks, whose tokens differ: 1 where inputs are replicated
+  i64 num_experts = 0;         ///< what ids name
+  i64 num_places = 0;          ///< physical experts over all ranks: num_experts, or as configured
+  i64 first_expert = 0;        ///< of this rank, among the places
+  i64 num_local_experts = 0;   ///< may be 0 if there are fewer places than ranks
+  i64 num_kernel_experts = 0;  ///< at least 1: kernels and buffers of a rank without experts have one that no id names
   int top_k = 0;
   i64 hidden = 0;
   i64 max_tokens = 0;
-  i64 max_entries = 0;           ///< max_tokens * top_k
+  i64 max_entries = 0;           ///< max_tokens * top_k: entries of this rank's tokens
   i64 max_rows = 0;              ///< packed: rows in all; 0: packed is not used
   i64 max_rows_per_expert = 0;   ///< batched: rows of each expert; 0: batched is not used
   i64 row_capacity = 0;          ///< rows that the buffers hold: enough for either layout
@@ -23,6 +33,14 @@ struct ExchangeShape {
 
 /// Throws invalid_argument, naming value, expectation and what to do, if the configuration cannot be used.
 [[nodiscard]] ExchangeShape check_config(const ExchangeConfig& config, const Communicator& communicator);
+
+/// Every field of a configuration in words, to be compared over ranks.
+[[nodiscard]] std::vector<ConfigField> fields_of(const ExchangeConfig& config);
+
+/// The first expert of `rank` if `num_experts` are spread over `num_ranks`; rank num_ranks: num_experts.
+[[nodiscard]] constexpr i64 first_expert_of(int rank, int num_ranks, i64 num_experts) noexcept {
+  return num_experts * rank / num_ranks;
+}
 
 /// Bytes of one row of a payload: hidden elements, or the opaque row.
 [[nodiscard]] constexpr i64 row_bytes_of(const Payload& payload, i64 hidden) noexcept {

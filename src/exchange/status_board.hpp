@@ -2,28 +2,24 @@
 #pragma once
 
 #include "moelink/exchange.hpp"
-#include "moelink/protocol/fault.hpp"
 #include "moelink/protocol/local_moe.hpp"
 
 namespace moelink {
 
 class StatusBoard {
  public:
-  /// Both are written by the device, and outlive this.
-  StatusBoard(ExchangeStatus* status, const FaultRecord* fault) noexcept : status_(status), fault_(fault) {}
+  /// Written by the device; outlives this.
+  explicit StatusBoard(ExchangeStatus* status) noexcept : status_(status) {}
 
-  /// Data errors that take_data_errors has not yet returned.
+  /// Data errors that throw_data_errors has not yet reported.
   [[nodiscard]] DataErrors data_errors() const noexcept;
-  [[nodiscard]] DataErrors take_data_errors() noexcept;
-
-  /// Throws the fault that the device met, if any: a call out of order, or a wait that expired. It stays.
-  void throw_fault() const;
-  /// Throws the fault, else ErrorCode::data if there are new data errors.
-  void check();
+  /// Throws ErrorCode::data if there are any, each once.
+  void throw_data_errors();
+  /// Throws, if calls ran out of order on the device; again and again.
+  void throw_calls_out_of_order() const;
 
  private:
   ExchangeStatus* status_;
-  const FaultRecord* fault_;
   DataErrors reported_;
 };
 

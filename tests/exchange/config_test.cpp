@@ -167,6 +167,23 @@ TEST(ExchangeConfig, TotalsThatOverflowSixtyThreeBitsAreRefusedNotReportedAsNega
       {"2^61", "max_rows"}, ErrorCode::capacity);
 }
 
+TEST(ExchangeConfig, WhatNeedsSeveralRanksIsRefusedOnOne) {
+  expect_refused([](auto& c) { c.tp_size = 0; }, {"tp_size is 0", "divisor of the 1 ranks"});
+  expect_refused([](auto& c) { c.tp_size = 2; }, {"tp_size is 2"});
+  expect_refused([](auto& c) { c.fp32_partials = true; }, {"fp32_partials", "mode local"});
+  expect_refused([](auto& c) { c.max_replicas = 2; }, {"max_replicas is 2", "num_physical_experts"});
+  expect_refused([](auto& c) { c.num_physical_experts = 100; }, {"num_physical_experts is 100", "128 .. 16384"});
+  expect_refused(
+      [](auto& c) {
+        c.num_physical_experts = 160;
+        c.max_replicas = 161;
+      },
+      {"max_replicas is 161"});
+  expect_refused([](auto& c) { c.num_physical_experts = 160; }, {"num_physical_experts is 160", "mode local"},
+                 ErrorCode::unsupported);
+  expect_refused([](auto& c) { c.mode = static_cast<Mode>(9); }, {"mode is 9"});
+}
+
 TEST(MemoryReport, EveryByteIsExplainedBeforeAnythingIsAllocated) {
   // 64 * 4096 tokens of 14 KB to the worst case is 30 GB a rank: reported, not allocated.
   const MemoryReport report =

@@ -142,6 +142,15 @@ TEST_P(Misuse, WrongShapes) {
   expect_combine_refused([](auto& a) { a.output.columns = 16; }, {"16 columns", "32"});
   expect_combine_refused([](auto& a) { a.expert_output.rows = -1; }, {"-1 rows"});
   expect_combine_refused([](auto& a) { a.max_sms = -2; }, {"max_sms is -2"});
+  expect_combine_refused(
+      [](auto& a) {
+        a.shared = a.output;
+        a.shared.rows = 5;
+      },
+      {"shared has 5 rows", "6"});
+  expect_combine_refused([](auto& a) { a.shared = a.output; }, {"shared", "output", "overlap"});
+  const std::int32_t map[8] = {};
+  if (!on_gpu()) expect_dispatch_refused([&](auto& a) { a.expert_map = map; }, {"expert_map", "num_physical_experts"});
 }
 
 TEST_P(Misuse, InputsThatOverlapOutputs) {

@@ -126,6 +126,7 @@ Problem::Problem(const Shape& shape_in, std::vector<std::int64_t> ids_in) : shap
                : random_elements(shape.payload.type, shape.num_tokens * shape.hidden, random);
   scales = random_bytes(shape.num_tokens * shape.payload.scale_bytes, random);
   prior_output = random_elements(shape.combine.output, shape.num_tokens * shape.hidden, random);
+  shared = random_elements(shape.combine.expert_output, shape.num_tokens * shape.hidden, random);
 }
 
 std::int64_t Problem::row_bytes() const {
@@ -169,6 +170,7 @@ Expected::Expected(const Problem& problem) : routing(route(problem)), output(pro
                       .expert_output_type = type,
                       .output_type = shape.combine.output,
                       .weights = shape.weight_mode == WeightMode::on_combine ? problem.weights : std::vector<float>{},
+                      .shared = shape.shared ? problem.shared.data() : nullptr,
                       .accumulate = shape.accumulate},
                      routing, output.data());
 }

@@ -26,6 +26,7 @@ struct Shape {
   std::int64_t capacity = -1;  ///< packed: rows in all; batched: rows per expert; -1: enough for every entry
   WeightMode weight_mode = WeightMode::on_combine;
   bool accumulate = false;
+  bool shared = false;  ///< combine gets CombineArgs::shared
   bool zero_pads = false;
   bool caller_rows = false;                   ///< rows go to a buffer of the caller's
   std::int64_t extra_stride_bytes = 0;        ///< between the rows of everything that may be strided; a multiple of 16
@@ -52,6 +53,7 @@ struct Problem {
   std::vector<float> weights;
   Bytes tokens;        ///< [num_tokens, payload row bytes]
   Bytes scales;        ///< [num_tokens, scale_bytes]
+  Bytes shared;        ///< [num_tokens, hidden] of the expert output's type
   Bytes prior_output;  ///< [num_tokens, hidden]: what output holds before combine
 
   Problem(const Shape& shape_in, std::vector<std::int64_t> ids_in);

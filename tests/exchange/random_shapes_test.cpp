@@ -59,6 +59,7 @@ Shape draw_shape(unsigned seed) {
     shape.weight_mode = WeightMode::on_combine;
   }
   shape.accumulate = dice.one_in(3);
+  shape.shared = dice.one_in(3);
   shape.zero_pads = dice.one_in(3);
   shape.caller_rows = dice.one_in(3);
   shape.extra_stride_bytes = dice.one_in(3) ? 16 * dice.between(1, 5) : 0;

@@ -111,6 +111,8 @@ Runner::Runner(const Problem& problem, Exchange exchange, StreamView stream)
             problem.shape.extra_stride_bytes, stream),
       expert_output_({}, problem.shape.combine.expert_output, row_capacity(problem.shape), problem.shape.hidden,
                      problem.shape.extra_stride_bytes, stream),
+      shared_(problem.shared, problem.shape.combine.expert_output, problem.shape.num_tokens, problem.shape.hidden,
+              problem.shape.extra_stride_bytes, stream),
       output_(problem.prior_output, problem.shape.combine.output, problem.shape.num_tokens, problem.shape.hidden,
               problem.shape.extra_stride_bytes, stream),
       ids_(test::upload(encode_ids(problem.ids, problem.shape.index), stream)),
@@ -122,6 +124,7 @@ void Runner::load(const Problem& problem) {
   problem_ = problem;
   tokens_.upload(problem.tokens, stream_);
   scales_.upload(problem.scales, stream_);
+  shared_.upload(problem.shared, stream_);
   output_.upload(problem.prior_output, stream_);
   const Bytes ids = encode_ids(problem.ids, problem.shape.index);
   copy_bytes(ids_.data(), ids.data(), ids.size(), stream_);
@@ -147,7 +150,10 @@ DispatchArgs Runner::dispatch_args() const {
 }
 
 CombineArgs Runner::combine_args(const ExpertBatch&) const {
-  return {.expert_output = expert_output_.view(), .output = output_.view(), .accumulate = problem_.shape.accumulate};
+  CombineArgs args{
+      .expert_output = expert_output_.view(), .output = output_.view(), .accumulate = problem_.shape.accumulate};
+  if (problem_.shape.shared) args.shared = shared_.view();
+  return args;
 }
 
 void Runner::load_expert_output(const Expected& expected) { expert_output_.upload(expected.expert_output, stream_); }

@@ -58,7 +58,7 @@ class Runner {
   Problem problem_;
   StreamView stream_;
   Exchange exchange_;
-  DeviceMatrix tokens_, scales_, rows_, expert_output_, output_;
+  DeviceMatrix tokens_, scales_, rows_, expert_output_, shared_, output_;
   Buffer ids_, weights_, num_tokens_;
 };
 

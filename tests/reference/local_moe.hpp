@@ -101,6 +101,7 @@ struct CombineInput {
   DataType expert_output_type = DataType::bfloat16;
   DataType output_type = DataType::bfloat16;
   std::vector<float> weights = {};  ///< [num_tokens, top_k], or empty: plain sum
+  const void* shared = nullptr;     ///< [num_tokens, hidden] of the type of the rows, added last; or none
   bool accumulate = false;
 };
 
@@ -119,6 +120,7 @@ inline void combine(const CombineInput& in, const Routing& routing, void* output
         const float product = in.weights.empty() ? value : in.weights[entry] * value;
         sum += product;  // two roundings: the project is built with -ffp-contract=off
       }
+      if (in.shared != nullptr) sum += load(in.shared, in.expert_output_type, index);
       store(output, in.output_type, index, sum);
     }
   }
