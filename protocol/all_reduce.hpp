@@ -11,7 +11,7 @@
 
 namespace moelink {
 
-/// Sixteen bytes of payload travel as four lines of 8 bytes: {data, tag}, the tag made of the epoch.
+/// Sixteen bytes of payload travel as four lines of 8 bytes: {data, tag}, the tag made of epoch and length.
 inline constexpr int kLinesPerVector = 4;
 
 /// Largest grids, and block sizes. A block owns the same slice of every region in every call, whatever the grid: this
@@ -24,6 +24,44 @@ inline constexpr int kStagedThreads = 512;
 inline constexpr int kPullSlots = 4;
 /// Payload bytes of a push block: sixteen a thread.
 inline constexpr i64 kPushSliceBytes = kPushThreads * 16;
+
+/// What stands for a message's length in tags and flags, so that ranks which disagree notice: 16 bits. Two lengths with
+/// one key are a multiple of the prime apart; lengths of whole tokens, of any hidden size, are then 65521 tokens apart.
+inline constexpr int kLengthKeyBits = 16;
+MOELINK_DEVICE constexpr u32 length_key(i64 num_elements) { return static_cast<u32>(num_elements % 65521); }
+
+/// What a line's tag holds. Zeroed memory is no tag: the highest bit is set.
+struct LineTag {
+  static constexpr u32 kEpochMask = 0x7fff;
+
+  MOELINK_DEVICE static constexpr u32 of(u64 epoch, u32 key) {
+    return 0x80000000U | (static_cast<u32>(epoch) & kEpochMask) << kLengthKeyBits | key;
+  }
+  /// Whether `found` belongs to the call that `expected` is a tag of, at a rank that passed another length.
+  MOELINK_DEVICE static constexpr bool differs_in_length(u32 found, u32 expected) {
+    return found != expected && (found ^ expected) >> kLengthKeyBits == 0;
+  }
+  /// The epoch of a tag that is no later than `epoch`; 0 of fresh memory.
+  MOELINK_DEVICE static constexpr u64 epoch_of(u32 found, u64 epoch) {
+    return found == 0 ? 0 : epoch - ((epoch - (found >> kLengthKeyBits)) & kEpochMask);
+  }
+};
+
+/// What a flag of the staged algorithms holds: it grows with the epoch of the step that it announces.
+struct StepFlag {
+  static constexpr int kEpochShift = kLengthKeyBits + 1;
+
+  MOELINK_DEVICE static constexpr u64 of(u64 epoch, bool is_first_step, u32 key) {
+    return epoch << kEpochShift | static_cast<u64>(is_first_step ? 0 : 1) << kLengthKeyBits | key;
+  }
+  MOELINK_DEVICE static constexpr u64 epoch_of(u64 flag) { return flag >> kEpochShift; }
+  /// Whether the flag's rank is in the call that begins with `first_epoch`, and passed another length. Exact for a rank
+  /// that has not seen this rank's flag of that epoch, which is at most one step ahead (docs/all-reduce.md, "Lengths").
+  MOELINK_DEVICE static constexpr bool differs_in_length(u64 flag, u64 first_epoch, u32 key) {
+    const u64 first_of_flag = epoch_of(flag) - (flag >> kLengthKeyBits & 1U);
+    return first_of_flag == first_epoch && (flag & ((u64{1} << kLengthKeyBits) - 1)) != key;
+  }
+};
 
 /// Specialises the all-reduce kernels.
 struct AllReduceSpec {
@@ -43,6 +81,7 @@ struct AllReduceKernelArgs {
   const void* input;
   void* output;
   i64 num_elements;
+  u32 length_key;     ///< length_key(num_elements)
   i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
   Window window;      ///< the symmetric buffer, laid out by AllReduceLayout
   u64* block_epochs;  ///< private, laid out by AllReduceEpochs, zero at construction

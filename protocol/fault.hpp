@@ -17,6 +17,7 @@ enum class FaultKind : u8 {
   out_of_order,  ///< a call in a phase that does not allow it
   link_broken,   ///< a transport lost a rank
   aborted,       ///< the host gave up, here or at a peer
+  mismatch,      ///< two ranks passed different lengths to one call
 };
 
 /// Where a rank was. Part of messages.
@@ -63,7 +64,7 @@ struct alignas(64) FaultRecord {
   FaultWord fault;          ///< whose fault it was
   i32 rank = 0;             ///< who describes it here: the owner of the record
   u64 epoch = 0;            ///< of the wait in which it was noticed
-  u64 expected = 0;         ///< what that wait waited for
+  u64 expected = 0;         ///< what that wait waited for; of a mismatch, the length that this rank passed
   u64 seen = 0;             ///< what it saw last
   u64 waited_ns = 0;        ///< how long it had waited
 };

@@ -30,7 +30,8 @@ pkg-config                              pkg-config'
 # What some tests need; without it they are skipped, or their part of the library is not built.
 useful_for_tests='
 mpirun                                  openmpi-bin
-mpicxx                                  libopenmpi-dev'
+mpicxx                                  libopenmpi-dev
+spin                                    spin'
 
 have() {  # a command, or a header
   if [[ $1 == */* || $1 == *.h ]]; then

@@ -31,8 +31,9 @@ struct AllReduceConfig {
 };
 
 /// One all-reduce. `input` and `output` are memory of the communicator's device, `num_elements` long, aligned to one
-/// element; they are the same array (in place) or do not overlap. `num_elements` must be the same on every rank:
-/// it is not compared (that would cost a trip), and a difference ends in a timeout fault or in a wrong sum.
+/// element; they are the same array (in place) or do not overlap. `num_elements` must be the same on every rank. A
+/// difference is a fault, which check() throws: mismatch, or timeout where it leads the ranks to different algorithms.
+/// (NCCL does not compare.)
 struct AllReduceArgs {
   const void* input = nullptr;
   void* output = nullptr;

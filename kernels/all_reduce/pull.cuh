@@ -46,7 +46,7 @@ struct AllReducePull {
     const auto stage = [&](i64 step, u64 epoch) {
       stage_chunk(ex, input, chunk_of(ex, args, input.num_vectors(), step),
                   args.window.template at<Vec16>(args.window.rank, staging_of(epoch), spec().num_ranks));
-      signal_ranks(ex, spec, args, layout.pull_flags, epoch);
+      signal_ranks(ex, spec, args, layout.pull_flags, {epoch, step == 0});
     };
 
     u64 epoch = epochs.advance();
@@ -55,7 +55,7 @@ struct AllReducePull {
       if (step + 1 < steps) {
         stage(step + 1, epochs.advance());
       }
-      if (!wait_for_ranks(ex, spec, args, layout.pull_flags, epoch, FaultPhase::all_reduce_pull)) {
+      if (!wait_for_ranks(ex, spec, args, layout.pull_flags, {epoch, step == 0}, FaultPhase::all_reduce_pull)) {
         break;
       }
       const Chunk chunk = chunk_of(ex, args, input.num_vectors(), step);

@@ -1,11 +1,12 @@
 // All-reduce by lines: small messages, one trip, no flags. Protocol and reuse argument: docs/all-reduce.md, "Push".
 //
-//   1. Every thread stores its 16 bytes as lines {data, epoch} at every peer.
-//   2. It polls its own lines of every peer until they carry this epoch, adds in rank order, stores the sum.
+//   1. Every thread stores its 16 bytes as lines {data, tag} at every peer.
+//   2. It polls its own lines of every peer until they carry the tag of this epoch, adds in rank order, stores the sum. A
+//      line of this epoch and another length is a fault.
 //   3. The block stores its next epoch.
 //
 // Memory: lines [2][num_ranks][kMaxPushBlocks][threads][4] in the symmetric buffer; one private epoch per block.
-// Ordering: an 8-byte line is single-copy atomic, so data and epoch arrive together; nothing else crosses.
+// Ordering: an 8-byte line is single-copy atomic, so data and tag arrive together; nothing else crosses.
 #pragma once
 
 #include "moelink/device/all_reduce/message.cuh"
@@ -37,6 +38,7 @@ struct AllReducePush {
   MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
     BlockEpoch epochs(ex, args, AllReduceEpochs::kPush);
     const u64 epoch = epochs.advance();
+    const u32 tag = LineTag::of(epoch, args.length_key);
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
 
@@ -45,7 +47,7 @@ struct AllReducePush {
       for (int step = 1; step < spec().num_ranks; ++step) {
         // Start with the next rank, so that not all ranks store to rank 0 first.
         const int peer = (args.window.rank + step) % spec().num_ranks;
-        store_lines(lines_of(ex, spec, args, peer, args.window.rank, epoch, i), mine, tag_of(epoch));
+        store_lines(lines_of(ex, spec, args, peer, args.window.rank, epoch, i), mine, tag);
       }
     }
     for (int i = ex.thread(); i < kPushThreads; i += ex.num_threads()) {
@@ -61,10 +63,6 @@ struct AllReducePush {
     }
     epochs.keep();
   }
-
-  /// Never zero, so that fresh memory does not match. Two epochs with one tag are 2^31 apart; a parity's lines are
-  /// rewritten every second epoch.
-  MOELINK_DEVICE static u32 tag_of(u64 epoch) { return static_cast<u32>(epoch) | 0x80000000U; }
 
   template <class Exec>
   MOELINK_DEVICE static i64 vector_of(const Exec& ex, int i) {
@@ -95,25 +93,28 @@ struct AllReducePush {
     st_relaxed_sys_pair(lines.high, {line(value.z, tag), line(value.w, tag)});
   }
 
-  /// Loads the four lines; true if all carry the tag.
-  MOELINK_DEVICE static bool try_load_lines(const Lines& lines, u32 tag, Vec16& value) {
+  /// Loads the four lines; true if all carry the tag. `found` is the tag of the first.
+  MOELINK_DEVICE static bool try_load_lines(const Lines& lines, u32 tag, Vec16& value, u32& found) {
     const WordPair low = ld_relaxed_sys_pair(lines.low);
     const WordPair high = ld_relaxed_sys_pair(lines.high);
     value = {static_cast<u32>(low.first), static_cast<u32>(low.second), static_cast<u32>(high.first),
              static_cast<u32>(high.second)};
+    found = static_cast<u32>(low.first >> 32U);
     const u64 expected = line(0, tag);
     return ((low.first ^ expected) | (low.second ^ expected) | (high.first ^ expected) | (high.second ^ expected)) >>
                32U ==
            0;
   }
 
-  /// Waits for up to kGroup ranks' lines at once and adds them in rank order.
+  /// Waits for up to kGroup ranks' lines at once and adds them in rank order. False if there was a fault.
   template <class Exec, class S, class Sum>
   MOELINK_DEVICE static bool add_group(const Exec& ex, S spec, const Args& args, Sum& sum,
                                        const Message<const u8>& input, i64 vector, u64 epoch, int i, int first) {
     Vec16 values[kGroup] = {};
-    WaitFor what{.phase = FaultPhase::all_reduce_push, .epoch = epoch, .expected = tag_of(epoch)};
-    const bool arrived = wait_until(args.fault, what, [&](u64&) {
+    const u32 tag = LineTag::of(epoch, args.length_key);
+    bool disagree = false;
+    WaitFor what{.phase = FaultPhase::all_reduce_push, .epoch = epoch, .expected = epoch};
+    const bool arrived = wait_until(args.fault, what, [&](u64& seen) {
       bool all = true;
       MOELINK_UNROLL
       for (int j = 0; j < kGroup; ++j) {
@@ -123,14 +124,22 @@ struct AllReducePush {
         }
         if (peer == args.window.rank) {
           values[j] = input.load(vector);
-        } else if (!try_load_lines(lines_of(ex, spec, args, args.window.rank, peer, epoch, i), tag_of(epoch),
-                                   values[j])) {
+          continue;
+        }
+        u32 found = 0;
+        if (!try_load_lines(lines_of(ex, spec, args, args.window.rank, peer, epoch, i), tag, values[j], found)) {
           what.peer = peer;  // whom to name if it never comes
+          seen = LineTag::epoch_of(found, epoch);
+          disagree = disagree || LineTag::differs_in_length(found, tag);
           all = false;
         }
       }
-      return all;
+      return all || disagree;
     });
+    if (disagree) {
+      report_length_mismatch(args, what);
+      return false;
+    }
     if (arrived) {
       MOELINK_UNROLL
       for (int j = 0; j < kGroup; ++j) {

@@ -1,5 +1,5 @@
-// How the staged algorithms tell other ranks how far they have got, and wait for them: one 64-bit flag per (block,
-// rank) in every rank's symmetric buffer, written by that rank only, holding the step's epoch, growing only.
+// How the staged algorithms tell other ranks how far they have got, and wait for them: one 64-bit flag (StepFlag) per
+// (block, rank) in every rank's symmetric buffer, written by that rank only, growing only.
 #pragma once
 
 #include "moelink/device/ptx/load_store.cuh"
@@ -8,16 +8,29 @@
 
 namespace moelink {
 
+/// A step of a call, as its flags announce it.
+struct Step {
+  u64 epoch;
+  bool is_first;  ///< of its call
+};
+
+/// Says that `what.peer` passed another length than this rank to the call that `what` waits in.
+MOELINK_DEVICE void report_length_mismatch(const AllReduceKernelArgs& args, WaitFor what) {
+  what.expected = static_cast<u64>(args.num_elements);
+  report_fault(args.fault, FaultKind::mismatch, what, /*seen=*/0, /*waited_ns=*/0);
+}
+
 /// Tells this block's counterparts at every other rank. What the block stored before is visible to whoever acquires the
 /// flag: the block barrier orders the other threads' stores before the release.
 template <class Exec, class S>
 MOELINK_DEVICE void signal_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
-                                 u64 epoch) {
+                                 Step step) {
   ex.sync_block();
+  const u64 flag = StepFlag::of(step.epoch, step.is_first, args.length_key);
   for (int peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
     if (peer != args.window.rank) {
       u64* words = args.window.template at<u64>(peer, flags.offset_bytes, spec().num_ranks);
-      st_release_sys(words + ex.block() * spec().num_ranks + args.window.rank, epoch);
+      st_release_sys(words + ex.block() * spec().num_ranks + args.window.rank, flag);
     }
   }
 }
@@ -26,14 +39,23 @@ MOELINK_DEVICE void signal_ranks(const Exec& ex, S spec, const AllReduceKernelAr
 /// for every thread, if there was a fault: then leave.
 template <class Exec, class S>
 MOELINK_DEVICE bool wait_for_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
-                                   u64 epoch, FaultPhase phase) {
+                                   Step step, FaultPhase phase) {
   const u64* words = args.window.template at<const u64>(args.window.rank, flags.offset_bytes, spec().num_ranks) +
                      ex.block() * spec().num_ranks;
   bool failed = false;
   for (int peer = ex.thread(); peer < spec().num_ranks && !failed; peer += ex.num_threads()) {
     if (peer != args.window.rank) {
-      const WaitFor what{.phase = phase, .peer = peer, .epoch = epoch, .expected = epoch};
-      failed = !wait_until_reached_sys(args.fault, what, words + peer);
+      const WaitFor what{.phase = phase, .peer = peer, .epoch = step.epoch, .expected = step.epoch};
+      u64 flag = 0;
+      failed = !wait_until(args.fault, what, [&](u64& seen) {
+        flag = ld_acquire_sys(words + peer);
+        seen = StepFlag::epoch_of(flag);
+        return seen >= step.epoch;
+      });
+      if (!failed && step.is_first && StepFlag::differs_in_length(flag, step.epoch, args.length_key)) {
+        report_length_mismatch(args, what);
+        failed = true;
+      }
     }
   }
   return !ex.sync_block_or(failed);

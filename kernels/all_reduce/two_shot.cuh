@@ -48,19 +48,19 @@ struct AllReduceTwoShot {
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
 
     for (i64 step = 0; step < num_steps(ex, args, input.num_vectors()); ++step) {
-      const u64 epoch = epochs.advance();
+      const Step now{epochs.advance(), step == 0};
       const Chunk chunk = chunk_of(ex, args, input.num_vectors(), step);
       stage_chunk(ex, input, chunk, args.window.template at<Vec16>(args.window.rank, staging, spec().num_ranks));
-      signal_ranks(ex, spec, args, layout.staged_flags, epoch);
+      signal_ranks(ex, spec, args, layout.staged_flags, now);
 
-      if (!wait_for_ranks(ex, spec, args, layout.staged_flags, epoch, FaultPhase::all_reduce_staged)) {
+      if (!wait_for_ranks(ex, spec, args, layout.staged_flags, now, FaultPhase::all_reduce_staged)) {
         break;
       }
       access.fence_aliases();
       reduce_shard(ex, spec, args, access, chunk, staging, results);
-      signal_ranks(ex, spec, args, layout.reduced_flags, epoch);
+      signal_ranks(ex, spec, args, layout.reduced_flags, now);
 
-      if (!wait_for_ranks(ex, spec, args, layout.reduced_flags, epoch, FaultPhase::all_reduce_reduced)) {
+      if (!wait_for_ranks(ex, spec, args, layout.reduced_flags, now, FaultPhase::all_reduce_reduced)) {
         break;
       }
       access.fence_aliases();

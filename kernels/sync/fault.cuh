@@ -32,21 +32,6 @@ MOELINK_DEVICE void describe_fault(const FaultContext& context, FaultWord fault,
   st_release_sys(&record.is_complete, u64{1});
 }
 
-/// Reports a fault of this rank. Only the first is kept; it also goes to every peer that has none yet.
-MOELINK_DEVICE void report_fault(const FaultContext& context, FaultKind kind, const WaitFor& what, u64 seen,
-                                 u64 waited_ns) {
-  const FaultWord fault{kind, what.phase, context.rank, what.peer};
-  if (context.word == nullptr || atom_cas_relaxed_sys(context.word, u64{0}, fault.packed(true)) != 0) {
-    return;
-  }
-  describe_fault(context, fault, what, seen, waited_ns);
-  const FaultKind told = kind == FaultKind::aborted ? FaultKind::aborted : FaultKind::peer_fault;
-  for (i32 i = 0; i < context.num_peers; ++i) {
-    atom_cas_relaxed_sys(context.peer_words[i], u64{0},
-                         FaultWord{told, what.phase, context.rank, what.peer}.packed(false));
-  }
-}
-
 /// Whether there is a fault: this rank's, or one that a peer has written here. The first thread that meets a peer's
 /// fault describes it in this rank's record.
 MOELINK_DEVICE bool notice_fault(const FaultContext& context, const WaitFor& what, u64 seen, u64 waited_ns) {
@@ -59,6 +44,27 @@ MOELINK_DEVICE bool notice_fault(const FaultContext& context, const WaitFor& wha
     describe_fault(context, FaultWord::unpacked(word), what, seen, waited_ns);
   }
   return true;
+}
+
+/// Reports a fault of this rank. Only the first is kept; it also goes to every peer that has none yet. Where a peer's came
+/// first, that one is described: the caller leaves, and may be the last here to look.
+MOELINK_DEVICE void report_fault(const FaultContext& context, FaultKind kind, const WaitFor& what, u64 seen,
+                                 u64 waited_ns) {
+  const FaultWord fault{kind, what.phase, context.rank, what.peer};
+  if (context.word == nullptr) {
+    return;
+  }
+  if (atom_cas_relaxed_sys(context.word, u64{0}, fault.packed(true)) != 0) {
+    notice_fault(context, what, seen, waited_ns);
+    return;
+  }
+  describe_fault(context, fault, what, seen, waited_ns);
+  const bool is_everyones = kind == FaultKind::aborted || kind == FaultKind::mismatch;
+  const FaultKind told = is_everyones ? kind : FaultKind::peer_fault;
+  for (i32 i = 0; i < context.num_peers; ++i) {
+    atom_cas_relaxed_sys(context.peer_words[i], u64{0},
+                         FaultWord{told, what.phase, context.rank, what.peer}.packed(false));
+  }
 }
 
 /// Whether the host has asked this rank to give up. Reads host memory: rarely.

@@ -134,6 +134,7 @@ void AllReduce::Impl::run(const AllReduceArgs& args, StreamView stream) {
          {.input = args.input,
           .output = args.output,
           .num_elements = args.num_elements,
+          .length_key = length_key(args.num_elements),
           .chunk_vectors = plan.chunk_vectors,
           .window = workspace_->window(),
           .block_epochs = epochs_.as<u64>(),

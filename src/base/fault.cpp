@@ -10,12 +10,20 @@ namespace {
 
 std::string rank_name(int rank) { return text("rank ", rank); }
 
+bool is_all_reduce(FaultPhase phase) {
+  return phase == FaultPhase::all_reduce_push || phase == FaultPhase::all_reduce_pull ||
+         phase == FaultPhase::all_reduce_staged || phase == FaultPhase::all_reduce_reduced;
+}
+
 std::string wait_of(const FaultRecord& record) {
   const FaultPhase phase = record.fault.phase;
-  std::string whom = record.fault.peer >= 0 ? rank_name(record.fault.peer) : "its own blocks";
+  const std::string whom = record.fault.peer >= 0 ? rank_name(record.fault.peer) : "its own blocks";
+  // Lengths are compared inside an algorithm, and which one runs depends on the length.
+  const std::string why =
+      is_all_reduce(phase) ? text("; ", whom, " made no such call, or passed another length to it") : "";
   return text("waited ", std::fixed, std::setprecision(3), static_cast<double>(record.waited_ns) * 1e-9, " s for ",
               whom, " in ", name_of(phase), " of epoch ", record.epoch, ": expected ", record.expected, ", saw ",
-              record.seen);
+              record.seen, why);
 }
 
 ErrorCode code_of(FaultKind kind) {
@@ -26,6 +34,8 @@ ErrorCode code_of(FaultKind kind) {
       return ErrorCode::out_of_order;
     case FaultKind::aborted:
       return ErrorCode::aborted;
+    case FaultKind::mismatch:
+      return ErrorCode::mismatch;
     case FaultKind::none:
     case FaultKind::peer_fault:
     case FaultKind::link_broken:
@@ -50,6 +60,8 @@ std::string_view name_of(FaultKind kind) noexcept {
       return "link_broken";
     case FaultKind::aborted:
       return "aborted";
+    case FaultKind::mismatch:
+      return "mismatch";
   }
   return "unknown";
 }
@@ -120,6 +132,11 @@ std::string to_string(const FaultRecord& record) {
                   name_of(record.fault.phase), " of epoch ", record.epoch);
     case FaultKind::aborted:
       return text(them, " gave up (abort) in ", name_of(record.fault.phase), " of epoch ", record.epoch);
+    case FaultKind::mismatch:
+      return text(them, " and ", rank_name(record.fault.peer), " passed different lengths to ",
+                  name_of(record.fault.phase), " of epoch ", record.epoch,
+                  record.rank == record.fault.rank ? text(" (", us, ": ", record.expected, " elements)") : "",
+                  "; every rank must pass the same");
   }
   return us + " has an unknown fault";
 }

@@ -106,6 +106,34 @@ TEST(Fault, TheFirstOneIsKeptAndLaterOnesAreNot) {
   EXPECT_EQ(FaultWord::unpacked(state.word).kind, FaultKind::wait_expired);
 }
 
+TEST(Fault, APeersFaultThatCameFirstIsDescribedByWhoeverWouldReportAnother) {
+  RankState state;
+  state.word = FaultWord{FaultKind::peer_fault, FaultPhase::all_reduce_push, 3, 1}.packed(false);
+  const FaultContext context{.word = &state.word, .record = &state.record, .rank = 1};
+  report_fault(context, FaultKind::wait_expired, {.phase = FaultPhase::all_reduce_push, .peer = 0, .epoch = 2}, 1, 9);
+  const auto fault = read_fault(state.record);
+  ASSERT_TRUE(fault.has_value()) << "the kernel left, and its host would see nothing";
+  EXPECT_EQ(fault->fault.kind, FaultKind::peer_fault);
+  EXPECT_EQ(fault->fault.rank, 3);
+}
+
+TEST(Fault, MismatchIsOneOnEveryRankAndNamesTheLengthWhereItIsKnown) {
+  RankState first;
+  RankState second;
+  u64* const peers[] = {&second.word};
+  const FaultContext context{
+      .word = &first.word, .record = &first.record, .peer_words = peers, .num_peers = 1, .rank = 0};
+  const WaitFor what{.phase = FaultPhase::all_reduce_push, .peer = 1, .epoch = 3, .expected = 1000};
+  report_fault(context, FaultKind::mismatch, what, 0, 0);
+  EXPECT_TRUE(notice_fault({.word = &second.word, .record = &second.record, .rank = 1}, {.epoch = 3}, 0, 0));
+  EXPECT_EQ(to_string(*read_fault(first.record)),
+            "rank 0 and rank 1 passed different lengths to all_reduce_push of epoch 3 (rank 0: 1000 elements); every "
+            "rank must pass the same");
+  EXPECT_EQ(to_string(*read_fault(second.record)),
+            "rank 0 and rank 1 passed different lengths to all_reduce_push of epoch 3; every rank must pass the same");
+  EXPECT_EQ(error_of(*read_fault(second.record)).code(), ErrorCode::mismatch);
+}
+
 TEST(Fault, ManyThreadsThatReportAtOnceDescribeOneFaultWhole) {
   for (int round = 0; round < 50; ++round) {
     RankState state;
