@@ -1,8 +1,8 @@
 // All-reduce by lines: small messages, one trip, no flags. Protocol and reuse argument: docs/all-reduce.md, "Push".
 //
 //   1. Every thread stores its 16 bytes as lines {data, tag} at every peer.
-//   2. It polls its own lines of every peer until they carry the tag of this epoch, adds in rank order, stores the sum. A
-//      line of this epoch and another length is a fault.
+//   2. It polls its own lines of every peer until they carry the tag of this epoch, adds in rank order, stores the sum.
+//      A line of this epoch and another length is a fault.
 //   3. The block stores its next epoch.
 //
 // Memory: lines [2][num_ranks][kMaxPushBlocks][threads][4] in the symmetric buffer; one private epoch per block.

@@ -46,8 +46,8 @@ MOELINK_DEVICE bool notice_fault(const FaultContext& context, const WaitFor& wha
   return true;
 }
 
-/// Reports a fault of this rank. Only the first is kept; it also goes to every peer that has none yet. Where a peer's came
-/// first, that one is described: the caller leaves, and may be the last here to look.
+/// Reports a fault of this rank. Only the first is kept; it also goes to every peer that has none yet. Where a peer's
+/// came first, that one is described: the caller leaves, and may be the last here to look.
 MOELINK_DEVICE void report_fault(const FaultContext& context, FaultKind kind, const WaitFor& what, u64 seen,
                                  u64 waited_ns) {
   const FaultWord fault{kind, what.phase, context.rank, what.peer};

@@ -29,20 +29,30 @@ Element agreed_element(const Communicator& communicator, const AllReduceConfig& 
   return element;
 }
 
-/// Blocks that every rank can have waiting at once: the smallest of their shares, and at most `most`.
-int agreed_blocks(const Communicator& communicator, std::string_view what, int most, int blocks_per_sm) {
-  const int mine =
-      communicator.device().is_host() ? most : std::min(most, fair_share_of_blocks(communicator, blocks_per_sm));
-  const auto all = all_gather_value(*communicator.state().bootstrap, what, mine, communicator.deadline());
-  return *std::min_element(all.begin(), all.end());
+/// Blocks that may wait at once.
+struct BlockShares {
+  int push = 0;
+  int staged = 0;
+};
+
+/// What this rank can have waiting.
+BlockShares shares_of(const Communicator& communicator, int push_per_sm, int staged_per_sm) {
+  if (communicator.device().is_host()) {
+    return {.push = kMaxPushBlocks, .staged = kHostBlocks};
+  }
+  return {.push = std::min(kMaxPushBlocks, fair_share_of_blocks(communicator, push_per_sm)),
+          .staged = std::min(kMaxStagedBlocks, fair_share_of_blocks(communicator, staged_per_sm))};
 }
 
-AllReduceKernels loaded_kernels(const Communicator& communicator, Element element, bool with_nvls) {
-  KernelLoader loader(communicator.device());
-  const AllReduceKernels kernels = AllReduceKernels::add_to(loader, element, communicator.size(), with_nvls);
-  agree_over_ranks(
-      *communicator.state().bootstrap, "AllReduce: kernels", [&] { loader.load(); }, communicator.deadline());
-  return kernels;
+/// What every rank can have waiting.
+BlockShares agreed_shares(const Communicator& communicator, const BlockShares& mine) {
+  BlockShares agreed = mine;
+  for (const BlockShares& other :
+       all_gather_value(*communicator.state().bootstrap, "AllReduce: blocks", mine, communicator.deadline())) {
+    agreed.push = std::min(agreed.push, other.push);
+    agreed.staged = std::min(agreed.staged, other.staged);
+  }
+  return agreed;
 }
 
 i64 shared_bytes(Element element, int num_ranks) {
@@ -81,14 +91,26 @@ void AllReduce::Impl::set_up_kernels() {
                                       may_use_nvls(config) ? Multicast::if_possible : Multicast::no);
   facts_.multicast = workspace_->window().multicast != nullptr;  // the same on every rank of a node
   check_nvls(config, workspace_->why_no_multicast());
-  kernels_ = loaded_kernels(communicator, facts_.element, facts_.multicast);
-  const int push_per_sm = kernels_.push.max_blocks_per_sm(0);
-  const int staged_per_sm = kernels_.staged_blocks_per_sm();
-  facts_.max_push_blocks = agreed_blocks(communicator, "AllReduce: push blocks", kMaxPushBlocks, push_per_sm);
-  facts_.max_staged_blocks = agreed_blocks(communicator, "AllReduce: staged blocks",
-                                           facts_.on_host ? kHostBlocks : kMaxStagedBlocks, staged_per_sm);
+  Bootstrap& bootstrap = *communicator.state().bootstrap;
+  int push_per_sm = 0;
+  int staged_per_sm = 0;
+  BlockShares shares;
   agree_over_ranks(
-      *communicator.state().bootstrap, "AllReduce: budget",
+      bootstrap, "AllReduce: kernels",
+      [&] {
+        KernelLoader loader(communicator.device());
+        kernels_ = AllReduceKernels::add_to(loader, facts_.element, facts_.num_ranks, facts_.multicast);
+        loader.load();
+        push_per_sm = kernels_.push.max_blocks_per_sm(0);
+        staged_per_sm = kernels_.staged_blocks_per_sm();
+        shares = shares_of(communicator, push_per_sm, staged_per_sm);
+      },
+      communicator.deadline());
+  shares = agreed_shares(communicator, shares);
+  facts_.max_push_blocks = shares.push;
+  facts_.max_staged_blocks = shares.staged;
+  agree_over_ranks(
+      bootstrap, "AllReduce: budget",
       [&] {
         check_push_alone(config, facts_);
         residency_ = ResidencyClaim(communicator, "AllReduce",

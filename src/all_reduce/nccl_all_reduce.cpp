@@ -6,6 +6,7 @@
 #if MOELINK_HAVE_NCCL
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "all_reduce/collective_watch.hpp"
@@ -89,8 +90,13 @@ struct NcclAllReduce::Impl {
                                                                     .id = id,
                                                                     .deadline = communicator.deadline(),
                                                                     .check = [this] { communicator.check(); }});
+          start_watch();
         },
         communicator.deadline());
+    subscription = bootstrap().faults().subscribe([this](const GroupFault&) { watch->group_failed(); });
+  }
+
+  void start_watch() {
     watch = std::make_unique<CollectiveWatch>(
         CollectiveWatch::Duties{.deadline = communicator.deadline(),
                                 .longest_running = [this] { return calls.longest_running(); },
@@ -100,7 +106,6 @@ struct NcclAllReduce::Impl {
                                       const CudaContextScope scope(communicator.device().ordinal());
                                       group->abort();
                                     }});
-    subscription = bootstrap().faults().subscribe([this](const GroupFault&) { watch->group_failed(); });
   }
 
   [[nodiscard]] Bootstrap& bootstrap() const { return *communicator.state().bootstrap; }
@@ -131,15 +136,21 @@ struct NcclAllReduce::Impl {
     constexpr std::int64_t kMostBytes = std::int64_t{16} << 20;
     const auto element_bytes = static_cast<std::int64_t>(size_of(type));
     const std::int64_t most = std::min(max_elements, kMostBytes / element_bytes);
-    const Stream stream(communicator.device());
-    const Buffer buffer(communicator.device(), static_cast<std::size_t>(most * element_bytes));
-    fill_bytes(buffer.data(), 0, buffer.size_bytes(), stream);
-    communicator.barrier();  // nobody allocates while another rank's kernel waits
+    std::optional<Stream> stream;
+    Buffer buffer;
+    agree_over_ranks(  // all before the first call: nobody allocates while another rank's kernel waits
+        bootstrap(), "AllReduce: warming up NCCL",
+        [&] {
+          stream.emplace(communicator.device());
+          buffer = Buffer(communicator.device(), static_cast<std::size_t>(most * element_bytes));
+          fill_bytes(buffer.data(), 0, buffer.size_bytes(), *stream);
+        },
+        communicator.deadline());
     for (std::int64_t count = 1; count < most; count *= 16) {
-      enqueue(buffer.data(), buffer.data(), count, stream);
+      enqueue(buffer.data(), buffer.data(), count, *stream);
     }
-    enqueue(buffer.data(), buffer.data(), most, stream);
-    stream.synchronize();
+    enqueue(buffer.data(), buffer.data(), most, *stream);
+    stream->synchronize();
   }
 };
 

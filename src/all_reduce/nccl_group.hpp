@@ -36,7 +36,8 @@ class NcclGroup {
   /// Enqueues a sum. Returns when NCCL has put it into the stream.
   void all_reduce(const void* input, void* output, std::size_t count, ncclDataType_t type, cudaStream_t stream);
 
-  /// What NCCL met since, in words; nothing while all is well. Never waits.
+  /// What NCCL met since, in words; nothing while all is well. Waits for no rank, but while another thread is in a call
+  /// of NCCL's on this communicator, abort() included, for its end.
   [[nodiscard]] std::optional<std::string> error() const;
 
   /// Ends what runs and whatever waits here. May take as long as NCCL needs to stop its kernels and threads.

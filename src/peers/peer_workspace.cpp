@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "comm/agree.hpp"
 #include "comm/bootstrap.hpp"
 #include "comm/communicator_state.hpp"
 #include "moelink/error.hpp"
@@ -70,10 +71,16 @@ PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what,
       rendezvous_(communicator, what_),
       peers_(rendezvous_, communicator.device(), options_for(communicator)),
       memory_(peers_.allocate(static_cast<std::size_t>(layout_of(shared_bytes).total_bytes), multicast)),
-      record_(communicator.device(), sizeof(FaultRecord)) {
+      record_(communicator.device(), 0) {
   const i64 word_offset = layout_of(shared_bytes).fault_word.offset_bytes;
   const std::vector<u64*> peer_words = fault_words_of_peers(window(), word_offset);
-  peer_words_ = upload(peer_words, communicator.device());
+  agree_over_ranks(
+      *communicator_.state().bootstrap, what_ + ": fault record",
+      [&] {
+        record_ = PinnedBuffer(communicator.device(), sizeof(FaultRecord));
+        peer_words_ = upload(peer_words, communicator.device());
+      },
+      communicator.deadline());
   auto* record = static_cast<FaultRecord*>(record_.data());
   fault_context_ = {.word = window().at<u64>(window().rank, word_offset),
                     .record = record,

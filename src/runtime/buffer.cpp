@@ -1,7 +1,5 @@
 #include "moelink/buffer.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -11,31 +9,16 @@
 
 #include "moelink/error.hpp"
 #include "runtime/cuda_backend.hpp"
+#include "runtime/host_memory.hpp"
 #include "runtime/host_queue.hpp"
 
 namespace moelink {
 namespace {
 
+/// Of the shares of a copy: no two threads write one cache line.
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 /// From here on a copy or fill is shared among the threads of the stream: each share is worth the wake-up.
 constexpr std::size_t kParallelBytes = std::size_t{1} << 20;
-
-void* allocate_on_host(std::size_t size_bytes) {
-  // Rows are read and written at random: with pages of 4 KB that is bound by the TLB. Half a huge page is waste enough.
-  const std::size_t alignment = size_bytes >= 2 * kHugePageBytes ? kHugePageBytes : kAlignment;
-  const std::size_t rounded_bytes = (size_bytes + alignment - 1) / alignment * alignment;
-  void* memory = rounded_bytes >= size_bytes && rounded_bytes <= PTRDIFF_MAX
-                     ? std::aligned_alloc(alignment, rounded_bytes)
-                     : nullptr;
-  if (memory == nullptr) {
-    throw Error(ErrorCode::capacity, "the host has no memory for a buffer of " + std::to_string(size_bytes) + " bytes");
-  }
-  if (alignment == kHugePageBytes) {
-    madvise(memory, rounded_bytes, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses, and all is well
-  }
-  return memory;
-}
 
 /// Enqueues `part(offset, size)` over all of `size_bytes`, by one thread or by all of the stream.
 template <class Part>

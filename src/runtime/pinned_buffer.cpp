@@ -4,23 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "base/text.hpp"
-#include "moelink/error.hpp"
 #include "runtime/cuda_backend.hpp"
+#include "runtime/host_memory.hpp"
 
 namespace moelink {
-namespace {
-
-constexpr std::size_t kAlignment = 256;
-
-void* allocate_on_host(std::size_t size_bytes) {
-  void* memory = std::aligned_alloc(kAlignment, (size_bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (memory == nullptr) throw Error(ErrorCode::capacity, text("the host has no memory for ", size_bytes, " bytes"));
-  return memory;
-}
-
-}  // namespace
-
 PinnedBuffer::PinnedBuffer(Device device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {
   if (size_bytes == 0) return;
   data_ = device.is_host() ? allocate_on_host(size_bytes) : cuda::allocate_pinned(device.ordinal(), size_bytes);
