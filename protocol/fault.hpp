@@ -17,7 +17,7 @@ enum class FaultKind : u8 {
   out_of_order,  ///< a call in a phase that does not allow it
   link_broken,   ///< a transport lost a rank
   aborted,       ///< the host gave up, here or at a peer
-  mismatch,      ///< two ranks passed different lengths to one call
+  mismatch,      ///< two ranks passed to one call what does not fit together
 };
 
 /// Where a rank was. Part of messages.

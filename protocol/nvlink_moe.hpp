@@ -21,8 +21,13 @@ MOELINK_DEVICE constexpr i32 owner_of_expert(i32 expert, i32 num_experts, i32 nu
   return static_cast<i32>(((static_cast<i64>(expert) + 1) * num_ranks - 1) / num_experts);
 }
 
+/// Most parts of a row: a power of two.
+inline constexpr i32 kMaxWireParts = 8;
+
 /// How the rows of one source travel in one call: chosen by the sender, told in its header, so that a receiver never
-/// guesses (rule 1). A flag covers 2^log2_slots_per_flag slots; a row is sent in `parts`, each with flags of its own.
+/// guesses (rule 1); equal over the members of a group. A flag covers 2^log2_slots_per_flag slots (a chunk); a row is
+/// sent in `parts`, a power of two, each with flags of its own. Part 0 brings record and scales. Chunk c is sent, and
+/// its flags are set, by member c mod tp_size: a receiver knows whom it waits for before it knows the tokens.
 struct WireFormat {
   u8 log2_slots_per_flag = 0;
   u8 parts = 1;
@@ -37,12 +42,26 @@ struct WireFormat {
     return {static_cast<u8>(word), static_cast<u8>(word >> 8), static_cast<u8>(word >> 16),
             static_cast<u8>(word >> 24)};
   }
-};
-/// Most parts of a row: a power of two.
-inline constexpr i32 kMaxWireParts = 8;
 
-/// What a source member tells a destination before any row: one line {value, tag of the epoch} per word. Behind these
-/// words: the source's entries for each of the destination's experts.
+  MOELINK_DEVICE constexpr i32 member_of_slot(i32 slot, i32 tp_size) const {
+    return (slot >> log2_slots_per_flag) % tp_size;
+  }
+  /// Which of its member's flags tells that `part` of the slot is there.
+  MOELINK_DEVICE constexpr i64 flag_of_slot(i32 slot, i32 part) const {
+    return static_cast<i64>(slot >> log2_slots_per_flag) * parts + part;
+  }
+  /// Whether any sender can have said so.
+  MOELINK_DEVICE constexpr bool valid() const {
+    return parts >= 1 && parts <= kMaxWireParts && (parts & (parts - 1)) == 0 && log2_slots_per_flag < 31;
+  }
+};
+/// Bytes of every part of a row but the last ones, which may be shorter or empty; a multiple of 16.
+MOELINK_DEVICE constexpr i64 wire_part_bytes(i64 row_bytes, i32 parts) {
+  return ceil_div(row_bytes / 16, static_cast<i64>(parts)) * 16;
+}
+
+/// What a source member tells every rank, itself included, before any row: one line {value, tag of the epoch} per word.
+/// Behind these words, from member 0 alone: the source's entries for each of the destination's experts, zero behind them.
 struct DispatchHeader {
   static constexpr i32 kNumSlots = 0;
   static constexpr i32 kNumTokens = 1;

@@ -14,6 +14,7 @@
 #include "moelink/device/all_reduce/sum.cuh"
 #include "moelink/device/exec/spec.cuh"
 #include "moelink/device/ptx/load_store.cuh"
+#include "moelink/device/sync/tagged_word.cuh"
 #include "moelink/device/sync/wait_until.cuh"
 #include "moelink/protocol/all_reduce.hpp"
 
@@ -86,24 +87,18 @@ struct AllReducePush {
     return {first + i, first + kPushThreads + i};
   }
 
-  MOELINK_DEVICE static u64 line(u32 data, u32 tag) { return static_cast<u64>(tag) << 32U | data; }
-
   MOELINK_DEVICE static void store_lines(const Lines& lines, const Vec16& value, u32 tag) {
-    st_relaxed_sys_pair(lines.low, {line(value.x, tag), line(value.y, tag)});
-    st_relaxed_sys_pair(lines.high, {line(value.z, tag), line(value.w, tag)});
+    st_relaxed_sys_pair(lines.low, {tagged(value.x, tag), tagged(value.y, tag)});
+    st_relaxed_sys_pair(lines.high, {tagged(value.z, tag), tagged(value.w, tag)});
   }
 
   /// Loads the four lines; true if all carry the tag. `found` is the tag of the first.
   MOELINK_DEVICE static bool try_load_lines(const Lines& lines, u32 tag, Vec16& value, u32& found) {
     const WordPair low = ld_relaxed_sys_pair(lines.low);
     const WordPair high = ld_relaxed_sys_pair(lines.high);
-    value = {static_cast<u32>(low.first), static_cast<u32>(low.second), static_cast<u32>(high.first),
-             static_cast<u32>(high.second)};
+    value = {data_of(low.first), data_of(low.second), data_of(high.first), data_of(high.second)};
     found = static_cast<u32>(low.first >> 32U);
-    const u64 expected = line(0, tag);
-    return ((low.first ^ expected) | (low.second ^ expected) | (high.first ^ expected) | (high.second ^ expected)) >>
-               32U ==
-           0;
+    return carry(low, tag) && carry(high, tag);
   }
 
   /// Waits for up to kGroup ranks' lines at once and adds them in rank order. False if there was a fault.

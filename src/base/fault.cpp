@@ -44,6 +44,21 @@ ErrorCode code_of(FaultKind kind) {
   return ErrorCode::peer;
 }
 
+std::string mismatch_of(const FaultRecord& record) {
+  const std::string us = rank_name(record.rank);
+  const std::string them = rank_name(record.fault.rank);
+  const std::string peer = rank_name(record.fault.peer);
+  const std::string where = text(name_of(record.fault.phase), " of epoch ", record.epoch);
+  const bool is_ours = record.rank == record.fault.rank;
+  if (record.fault.phase == FaultPhase::dispatch_receive) {
+    return text(peer, " passed something else than ", them, " to ", where,
+                is_ours ? text(" (", record.expected, " expected, ", record.seen, " found)") : "",
+                ": payload and reuse_routing must be equal on all ranks; tokens, ids and weights within a group");
+  }
+  return text(them, " and ", peer, " passed different lengths to ", where,
+              is_ours ? text(" (", us, ": ", record.expected, " elements)") : "", "; every rank must pass the same");
+}
+
 }  // namespace
 
 std::string_view name_of(FaultKind kind) noexcept {
@@ -133,10 +148,7 @@ std::string to_string(const FaultRecord& record) {
     case FaultKind::aborted:
       return text(them, " gave up (abort) in ", name_of(record.fault.phase), " of epoch ", record.epoch);
     case FaultKind::mismatch:
-      return text(them, " and ", rank_name(record.fault.peer), " passed different lengths to ",
-                  name_of(record.fault.phase), " of epoch ", record.epoch,
-                  record.rank == record.fault.rank ? text(" (", us, ": ", record.expected, " elements)") : "",
-                  "; every rank must pass the same");
+      return mismatch_of(record);
   }
   return us + " has an unknown fault";
 }

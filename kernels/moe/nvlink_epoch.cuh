@@ -1,0 +1,63 @@
+// Which call a launch of the nvlink mode belongs to, and whether it comes in order (docs/nvlink.md, "Epochs").
+//
+// Memory: NvlinkTables::epochs, one word per phase, each on a line of its own. All blocks of a launch read the word of the
+// phase before theirs, which no block of the launch writes; one block, the keeper, reads and writes the words of the
+// launch's own phases. So neither ticket nor barrier is needed, and a graph can be replayed.
+#pragma once
+
+#include "moelink/device/sync/fault.cuh"
+#include "moelink/protocol/nvlink_moe.hpp"
+
+namespace moelink {
+
+MOELINK_DEVICE constexpr FaultPhase fault_phase_of(NvlinkPhase phase) {
+  return phase == NvlinkPhase::dispatch_send      ? FaultPhase::dispatch_send
+         : phase == NvlinkPhase::dispatch_receive ? FaultPhase::dispatch_receive
+         : phase == NvlinkPhase::combine_send     ? FaultPhase::combine_send
+                                                  : FaultPhase::combine_receive;
+}
+
+class NvlinkEpoch {
+ public:
+  /// By all threads, on entry: the load is under way while other work is done. The launch runs the phases first .. last.
+  MOELINK_DEVICE NvlinkEpoch(const NvlinkTables& tables, NvlinkPhase first, NvlinkPhase last)
+      : tables_(tables), first_(first), last_(last) {
+    const bool starts_epoch = first == NvlinkPhase::dispatch_send;
+    const NvlinkPhase before =
+        starts_epoch ? NvlinkPhase::combine_receive : static_cast<NvlinkPhase>(static_cast<i32>(first) - 1);
+    value_ = *word(before) + (starts_epoch ? 1 : 0);
+  }
+
+  /// The number of this call: 1, 2, ...
+  [[nodiscard]] MOELINK_DEVICE u64 value() const { return value_; }
+
+  /// By one thread of the keeper, before the launch waits for anything: a call out of order is a fault.
+  MOELINK_DEVICE void check_order(const FaultContext& context) const {
+    for (i32 phase = static_cast<i32>(first_); phase <= static_cast<i32>(last_); ++phase) {
+      const u64 completed = *word(static_cast<NvlinkPhase>(phase));
+      if (completed + 1 == value_) continue;
+      const WaitFor what{
+          .phase = fault_phase_of(static_cast<NvlinkPhase>(phase)), .epoch = value_, .expected = value_ - 1};
+      report_fault(context, FaultKind::out_of_order, what, completed, 0);
+    }
+  }
+
+  /// By one thread of the keeper, at its end; not after a fault. The next launch in stream order sees it.
+  MOELINK_DEVICE void complete() const {
+    for (i32 phase = static_cast<i32>(first_); phase <= static_cast<i32>(last_); ++phase) {
+      *word(static_cast<NvlinkPhase>(phase)) = value_;
+    }
+  }
+
+ private:
+  MOELINK_DEVICE u64* word(NvlinkPhase phase) const {
+    return tables_.epochs + static_cast<i32>(phase) * NvlinkTables::kEpochStride;
+  }
+
+  const NvlinkTables& tables_;
+  NvlinkPhase first_;
+  NvlinkPhase last_;
+  u64 value_;
+};
+
+}  // namespace moelink

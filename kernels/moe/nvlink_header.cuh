@@ -1,0 +1,152 @@
+// Headers of the nvlink dispatch: what every rank tells every rank before any row (protocol/nvlink_moe.hpp).
+//
+// A header is a run of lines {value, tag of the epoch}, stored and polled two at a time. A line is read whole, so that the
+// tag vouches for its value and nothing else is ordered by it. Headers are small and wanted early: all threads of a block
+// poll, each its own lines, and all blocks of a launch read them all, which is cheaper than telling one another.
+#pragma once
+
+#include "moelink/device/moe/nvlink_epoch.cuh"
+#include "moelink/device/sync/tagged_word.cuh"
+#include "moelink/device/sync/wait_until.cuh"
+#include "moelink/protocol/nvlink_scratch.hpp"
+
+namespace moelink {
+
+/// The pairs of lines of rank `source`'s header at `holder`.
+template <class S>
+MOELINK_DEVICE WordPair* header_lines(S spec, const NvlinkDispatchArgs& args, i32 holder, i32 source) {
+  return args.window.template at<WordPair>(holder, args.layout.dispatch_headers.offset_bytes, spec().num_ranks) +
+         static_cast<i64>(source) * (args.shape.header_words() / 2);
+}
+
+/// Pairs of lines that `source` sends: only member 0 of a group sends counts.
+template <class S>
+MOELINK_DEVICE i32 header_pairs(S spec, i32 source) {
+  const i32 counts = source % spec().tp_size == 0 ? SourceScratch::row_stride(spec()) : 0;
+  return (DispatchHeader::kCounts + counts) / 2;
+}
+
+/// By one block: this rank's header to every rank. `value(destination, word)` gives the words, those of counts included.
+template <class Exec, class S, class Value>
+MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch,
+                                 const Value& value) {
+  const i32 rank = args.window.rank;
+  const i32 pairs = header_pairs(spec, rank);
+  const u32 tag = tag_of(epoch);
+  for (i32 i = ex.thread(); i < spec().num_ranks * pairs; i += ex.num_threads()) {
+    // The next rank first, so that not all ranks store to rank 0 at once.
+    const i32 destination = (rank + 1 + i / pairs) % spec().num_ranks;
+    const i32 pair = i % pairs;
+    st_relaxed_sys_pair(header_lines(spec, args, destination, rank) + pair,
+                        {tagged(value(destination, 2 * pair), tag), tagged(value(destination, 2 * pair + 1), tag)});
+  }
+}
+
+/// What the headers say, in block scratch.
+template <class S>
+class SourceHeaders {
+ public:
+  MOELINK_DEVICE SourceHeaders(S spec, void* scratch, i32 first_byte)
+      : spec_(spec),
+        heads_(reinterpret_cast<u32*>(static_cast<u8*>(scratch) + SourceScratch(spec(), first_byte).heads)),
+        counts_(reinterpret_cast<u32*>(static_cast<u8*>(scratch) + SourceScratch(spec(), first_byte).rows)) {}
+
+  [[nodiscard]] MOELINK_DEVICE i32 num_slots(i32 group) const {
+    return static_cast<i32>(head(group, DispatchHeader::kNumSlots));
+  }
+  [[nodiscard]] MOELINK_DEVICE WireFormat format(i32 group) const {
+    return WireFormat::unpacked(head(group, DispatchHeader::kFormat));
+  }
+  /// Entries of each group and local expert, [groups][SourceScratch::row_stride()], until places are made of them.
+  [[nodiscard]] MOELINK_DEVICE u32* counts() const { return counts_; }
+
+  /// By the block: waits for the headers of all ranks and checks them. False, for all threads, after a fault. Counts that
+  /// cannot be are clamped; `clamped` is how many this thread met.
+  template <class Exec>
+  [[nodiscard]] MOELINK_DEVICE bool wait(const Exec& ex, const NvlinkDispatchArgs& args, u64 epoch, u32& clamped) {
+    bool failed = false;
+    constexpr i32 kHeadPairs = DispatchHeader::kCounts / 2;
+    // A call that reuses its routing has no counts.
+    const i32 pairs = args.format.reuse_routing != 0 ? kHeadPairs : kHeadPairs + SourceScratch::row_stride(spec_()) / 2;
+    for (i32 i = ex.thread(); i < spec_().num_ranks * pairs && !failed; i += ex.num_threads()) {
+      const i32 source = i / pairs;
+      const i32 pair = i % pairs;
+      if (pair >= header_pairs(spec_, source)) continue;
+      WordPair words{};
+      failed = !wait_for_pair(args, epoch, source, pair, words);
+      if (failed) break;
+      clamped += store(args, source, 2 * pair, data_of(words.first));
+      clamped += store(args, source, 2 * pair + 1, data_of(words.second));
+    }
+    return !ex.sync_block_or(failed) && agree(ex, args, epoch);
+  }
+
+ private:
+  [[nodiscard]] MOELINK_DEVICE u32& head_of_rank(i32 source, i32 word) const {
+    return heads_[source * DispatchHeader::kCounts + word];
+  }
+  [[nodiscard]] MOELINK_DEVICE u32 head(i32 group, i32 word) const {
+    return head_of_rank(group * spec_().tp_size, word);
+  }
+
+  MOELINK_DEVICE bool wait_for_pair(const NvlinkDispatchArgs& args, u64 epoch, i32 source, i32 pair,
+                                    WordPair& words) const {
+    const u32 tag = tag_of(epoch);
+    const WordPair* line = header_lines(spec_, args, args.window.rank, source) + pair;
+    const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = tag};
+    return wait_until(args.local.fault, what, [&](u64& seen) {
+      words = ld_relaxed_sys_pair(line);
+      seen = words.first >> 32U;
+      return carry(words, tag);
+    });
+  }
+
+  /// Keeps one word; 1 if it had to be clamped.
+  MOELINK_DEVICE u32 store(const NvlinkDispatchArgs& args, i32 source, i32 word, u32 value) const {
+    u32 limit = ~u32{0};
+    if (word == DispatchHeader::kNumSlots || word == DispatchHeader::kNumTokens) {
+      limit = static_cast<u32>(args.shape.max_tokens);
+    } else if (word >= DispatchHeader::kCounts) {
+      limit = static_cast<u32>(args.shape.max_tokens * spec_().top_k);
+    }
+    const u32 kept = min_of(value, limit);
+    if (word < DispatchHeader::kCounts) {
+      head_of_rank(source, word) = kept;
+    } else {
+      const i32 group = source / spec_().tp_size;
+      counts_[group * SourceScratch::row_stride(spec_()) + word - DispatchHeader::kCounts] = kept;
+    }
+    return kept != value ? 1 : 0;
+  }
+
+  /// By the block: whether every rank's call fits this one's; if not, that is a fault which names the rank.
+  template <class Exec>
+  MOELINK_DEVICE bool agree(const Exec& ex, const NvlinkDispatchArgs& args, u64 epoch) const {
+    bool differs = false;
+    for (i32 source = ex.thread(); source < spec_().num_ranks && !differs; source += ex.num_threads()) {
+      const i32 first_member = source / spec_().tp_size * spec_().tp_size;
+      const WireFormat format = WireFormat::unpacked(head_of_rank(source, DispatchHeader::kFormat));
+      WireFormat fitting = format;
+      fitting.payload = args.format.payload;
+      fitting.reuse_routing = args.format.reuse_routing;
+      if (!format.valid()) fitting.parts = 1;
+      differs = differ(args, epoch, source, fitting.packed(), format.packed());
+      for (const i32 word : {DispatchHeader::kNumTokens, DispatchHeader::kFormat, DispatchHeader::kHash}) {
+        differs = differs || differ(args, epoch, source, head_of_rank(first_member, word), head_of_rank(source, word));
+      }
+    }
+    return !ex.sync_block_or(differs);
+  }
+  MOELINK_DEVICE static bool differ(const NvlinkDispatchArgs& args, u64 epoch, i32 source, u32 expected, u32 seen) {
+    if (expected == seen) return false;
+    const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = expected};
+    report_fault(args.local.fault, FaultKind::mismatch, what, seen, 0);
+    return true;
+  }
+
+  S spec_;
+  u32* heads_;
+  u32* counts_;
+};
+
+}  // namespace moelink

@@ -1,0 +1,145 @@
+// Where rows go: from the counts of all sources, the first row of every (expert, source). Every block works this out for
+// itself, in scratch, so that none waits for another.
+#pragma once
+
+#include "moelink/device/moe/experts.cuh"
+#include "moelink/device/moe/nvlink_header.cuh"
+#include "moelink/device/moe/routing.cuh"
+
+namespace moelink {
+
+/// Places of this rank's rows, in block scratch: of source g and local expert e they are [first(g, e), first(g + 1, e)),
+/// of which those below limits.end(e) exist.
+template <class S>
+class Places {
+ public:
+  MOELINK_DEVICE Places(S spec, const NvlinkDispatchArgs& args, void* scratch, i32 first_byte)
+      : limits(args.local),
+        num_experts(first_expert_of(args.window.rank + 1, spec().num_experts, spec().num_ranks) -
+                    first_expert_of(args.window.rank, spec().num_experts, spec().num_ranks)),
+        num_groups(spec().num_ranks / spec().tp_size),
+        stride_(SourceScratch::row_stride(spec())) {
+    const SourceScratch at(spec(), first_byte);
+    rows_ = reinterpret_cast<u32*>(static_cast<u8*>(scratch) + at.rows);
+    warp_sums_ = reinterpret_cast<u32*>(static_cast<u8*>(scratch) + at.warp_sums);
+  }
+
+  /// By the block, when SourceHeaders has the counts (which this overwrites). A block barrier is at its end.
+  template <class Exec>
+  MOELINK_DEVICE void make(const Exec& ex) const {
+    u32* carry = warp_sums_ + 32;  // rows of the experts of earlier rounds
+    u32 below = 0;
+    for (i32 from = 0; from < num_experts; from += ex.num_threads()) {
+      const i32 expert = from + ex.thread();
+      const bool exists = expert < num_experts;
+      u32 count = 0;
+      for (i32 group = 0; exists && group < num_groups; ++group) count += rows_[group * stride_ + expert];
+      u32 start = 0;
+      if (limits.packed()) {
+        const u32 wanted = limits.aligned(count);
+        start = below + block_exclusive_sum(ex, wanted, warp_sums_);
+        if (from + ex.num_threads() < num_experts) {
+          if (ex.thread() == ex.num_threads() - 1) *carry = start + wanted;
+          ex.sync_block();
+          below = *carry;
+        }
+      }
+      if (!exists) continue;
+      u32 row = limits.first(expert, start);
+      for (i32 group = 0; group < num_groups; ++group) {
+        const u32 rows = rows_[group * stride_ + expert];
+        rows_[group * stride_ + expert] = row;
+        row += rows;
+      }
+      rows_[num_groups * stride_ + expert] = row;
+    }
+    ex.sync_block();
+  }
+
+  [[nodiscard]] MOELINK_DEVICE u32 first(i32 group, i32 expert) const { return rows_[group * stride_ + expert]; }
+  /// Rows of an expert that exist.
+  [[nodiscard]] MOELINK_DEVICE u32 kept(i32 expert) const {
+    return min_of(first(num_groups, expert), limits.end(expert)) - first(0, expert);
+  }
+
+  /// The row of an entry, or -1 if it has none here: another rank's, no room, or nothing its source has announced.
+  [[nodiscard]] MOELINK_DEVICE i32 row_of(i32 group, const SlotEntry& entry) const {
+    if (static_cast<u32>(entry.expert) >= static_cast<u32>(num_experts)) return -1;
+    const u32 start = first(group, entry.expert);
+    const u32 rank = static_cast<u32>(entry.rank);
+    if (rank >= first(group + 1, entry.expert) - start || start + rank >= limits.end(entry.expert)) return -1;
+    return static_cast<i32>(start + rank);
+  }
+
+  /// Entries of a group that find no room at one expert.
+  [[nodiscard]] MOELINK_DEVICE u32 dropped(i32 group, i32 expert) const {
+    const u32 end = first(group + 1, expert);
+    return end - min_of(max_of(first(group, expert), limits.end(expert)), end);
+  }
+
+  RowLimits limits;
+  i32 num_experts;  ///< of this rank
+  i32 num_groups;
+
+ private:
+  i32 stride_;
+  u32* rows_;
+  u32* warp_sums_;
+};
+
+/// By one block: offsets and counts, and per source how many entries found no room. Returns this thread's share of those.
+template <class Exec, class S>
+MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
+  if (places.num_experts == 0 && ex.thread() == 0) args.local.offsets[0] = 0;
+  for (i32 expert = ex.thread(); expert < places.num_experts; expert += ex.num_threads()) {
+    const u32 first = places.first(0, expert);
+    const u32 kept = places.kept(expert);
+    args.local.offsets[expert] = first;
+    args.local.counts[expert] = static_cast<i32>(kept);
+    if (expert + 1 == places.num_experts) args.local.offsets[expert + 1] = places.limits.end_of_pads(first, kept);
+  }
+  u32 all_dropped = 0;
+  for (i32 group = ex.warp(); group < places.num_groups; group += ex.num_warps()) {
+    u32 dropped = 0;
+    for (i32 expert = ex.lane(); expert < places.num_experts; expert += Exec::kWarpSize) {
+      dropped += places.dropped(group, expert);
+    }
+    all_dropped += dropped;
+    dropped = warp_sum(ex, dropped);
+    if (ex.lane() == 0) args.tables.dropped[group] = static_cast<i32>(dropped);
+  }
+  return all_dropped;
+}
+
+/// By one block, after a fault: nothing is there for whatever runs next.
+template <class Exec, class S>
+MOELINK_DEVICE void publish_nothing(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
+  for (i32 expert = ex.thread(); expert <= places.num_experts; expert += ex.num_threads()) {
+    args.local.offsets[expert] = 0;
+    if (expert < places.num_experts) args.local.counts[expert] = 0;
+  }
+  for (i32 group = ex.thread(); group < places.num_groups; group += ex.num_threads()) {
+    args.tables.num_received[group] = 0;
+  }
+}
+
+/// By all warps of all blocks, each of which has made the places: marks (on request clears) the pads of every expert.
+/// Several warps share those of one expert if there are enough.
+template <class Exec, class S>
+MOELINK_DEVICE void fill_pads_of_places(const Exec& ex, S spec, const NvlinkDispatchArgs& args,
+                                        const Places<S>& places) {
+  if (places.num_experts == 0 || !has_pads(args.local)) return;
+  const u32 num_experts = places.num_experts;
+  const u32 num_warps = ex.num_blocks() * ex.num_warps();
+  const u32 warp = (ex.num_blocks() - 1 - ex.block()) * ex.num_warps() + ex.warp();
+  const u32 members = max_of(num_warps / num_experts, 1U);
+  const u32 member = warp / num_experts;
+  if (member >= members) return;
+  for (u32 expert = warp % num_experts; expert < num_experts; expert += num_warps) {
+    const u32 first = places.first(0, static_cast<i32>(expert));
+    const u32 kept = places.kept(static_cast<i32>(expert));
+    fill_pads(ex, spec, args.local, first + kept, places.limits.end_of_pads(first, kept), member, members);
+  }
+}
+
+}  // namespace moelink
