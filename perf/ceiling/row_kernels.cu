@@ -82,4 +82,18 @@ int prepare_row_kernels(int cuda_ordinal) {
   return count;
 }
 
+bool enable_peer(int from_ordinal, int to_ordinal) {
+  int possible = 0;
+  require(cudaDeviceCanAccessPeer(&possible, from_ordinal, to_ordinal), "cudaDeviceCanAccessPeer");
+  if (possible == 0) return false;
+  require(cudaSetDevice(from_ordinal), "cudaSetDevice");
+  const cudaError_t result = cudaDeviceEnablePeerAccess(to_ordinal, 0);
+  if (result == cudaErrorPeerAccessAlreadyEnabled) {
+    (void)cudaGetLastError();  // not an error here; the next launch must not report it
+    return true;
+  }
+  require(result, "cudaDeviceEnablePeerAccess");
+  return true;
+}
+
 }  // namespace moelink::perf

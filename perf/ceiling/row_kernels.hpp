@@ -30,4 +30,7 @@ void launch_gather(const RowTraffic& traffic, RowGrid grid, void* cuda_stream);
 /// Loads both kernels on a device, so that nothing is loaded while a graph is captured; returns its multiprocessors.
 [[nodiscard]] int prepare_row_kernels(int cuda_ordinal);
 
+/// Lets kernels on one device store to the memory of another. False: they cannot.
+[[nodiscard]] bool enable_peer(int from_ordinal, int to_ordinal);
+
 }  // namespace moelink::perf

@@ -7,15 +7,15 @@
 
 namespace moelink::perf {
 
-Progress::Progress(std::string tool, std::size_t num_cases)
-    : tool_(std::move(tool)), num_cases_(num_cases), terminal_(isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(std::string tool, std::size_t num_cases, bool speaks)
+    : tool_(std::move(tool)), num_cases_(num_cases), speaks_(speaks), terminal_(speaks && isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() { clear(); }
 
 void Progress::start_case(const std::string& name) {
   ++current_;
   name_ = name;
-  if (!terminal_) {
+  if (speaks_ && !terminal_) {
     fmt::print(stderr, "{}: [{}/{}] {}\n", tool_, current_, num_cases_, name_);
   }
 }

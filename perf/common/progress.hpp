@@ -8,7 +8,8 @@ namespace moelink::perf {
 /// "moe_perf: [3/26] deepseek-v3, 128 tokens: timing". One line that changes on a terminal, else one line per case.
 class Progress {
  public:
-  Progress(std::string tool, std::size_t num_cases);
+  /// `speaks` false: says nothing, for ranks of which one speaks for all.
+  Progress(std::string tool, std::size_t num_cases, bool speaks = true);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -23,6 +24,7 @@ class Progress {
   std::size_t num_cases_;
   std::size_t current_ = 0;
   std::string name_;
+  bool speaks_;
   bool terminal_;
 };
 

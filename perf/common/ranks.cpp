@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <thread>
 
 namespace moelink::perf {
 namespace {
@@ -43,6 +44,13 @@ void run_on_ranks(const RankFlags& ranks, const PlaceFlags& place,
     return;
   }
   on_every_rank(Communicator::in_process(ranks.num_ranks, {.devices = devices_of(place)}), body);
+}
+
+int threads_of_rank(const Communicator& communicator, const PlaceFlags& place) {
+  if (place.threads != 0) return place.threads;
+  const Topology& topology = communicator.topology();
+  const auto ranks = static_cast<int>(topology.ranks_of_node(topology.node_of(communicator.rank())).size());
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
 }
 
 std::vector<double> slowest_of_ranks(const Communicator& communicator, const std::vector<double>& mine) {

@@ -26,6 +26,9 @@ void add_rank_flags(CLI::App& app, RankFlags& flags);
 void run_on_ranks(const RankFlags& ranks, const PlaceFlags& place,
                   const std::function<void(const Communicator&)>& body);
 
+/// Threads of one rank: as many as --threads says, else the cores shared among the ranks of its node.
+[[nodiscard]] int threads_of_rank(const Communicator& communicator, const PlaceFlags& place);
+
 /// For each sample the slowest rank's value. Collective; `mine` is equally long on every rank.
 [[nodiscard]] std::vector<double> slowest_of_ranks(const Communicator& communicator, const std::vector<double>& mine);
 

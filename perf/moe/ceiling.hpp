@@ -11,12 +11,12 @@
 namespace moelink::perf {
 
 struct Ceilings {
-  std::optional<double> expand_us;  ///< one read, top_k scattered writes: dispatch
-  std::optional<double> gather_us;  ///< top_k reads, one write: combine
+  std::optional<double> expand_us;  ///< one read of each token that has rows here, scattered writes: dispatch
+  std::optional<double> gather_us;  ///< reads of its rows, one write: combine
 };
 
-/// Times them on the buffers of the sets, which they overwrite. Empty on the host, without tokens, and in builds
-/// without nvcc.
+/// Times them on the buffers of the sets, which they overwrite. Rows that other ranks send are taken to be here. Empty on
+/// the host, where no token has a row, and in builds without nvcc.
 [[nodiscard]] Ceilings time_ceilings(const std::vector<std::unique_ptr<MoeSet>>& sets, StreamView stream,
                                      const TimingOptions& options);
 

@@ -1,132 +1,239 @@
 #include "perf/moe/moe_bench.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <memory>
-#include <vector>
+#include <stdexcept>
 
 #include "perf/common/random.hpp"
+#include "perf/common/ranks.hpp"
 #include "perf/common/timing.hpp"
 #include "perf/moe/ceiling.hpp"
-#include "perf/moe/moe_set.hpp"
 #include "perf/reference/naive.hpp"
 
 namespace moelink::perf {
 namespace {
 
-constexpr std::size_t kDispatch = 0;
-constexpr std::size_t kCombine = 1;
-constexpr std::size_t kCopies = 2;
 constexpr std::int64_t kSetsBytes = std::int64_t{256} << 20;  // several times any L2: no set finds its data there
 constexpr int kMaxNaiveSamples = 5;
 
-using Sets = std::vector<std::unique_ptr<MoeSet>>;
+void add_share(const PhaseTraffic& traffic, double share, PhaseResult& result) {
+  result.logical_bytes += share * static_cast<double>(traffic.logical);
+  result.wire_bytes += share * static_cast<double>(traffic.wire);
+  result.moved_bytes += share * static_cast<double>(traffic.moved);
+}
 
-void add_traffic(const Sets& sets, MoeResult& result) {
+void add_traffic(const MoeSets& sets, MoeResult& result) {
   for (const auto& set : sets) {
-    const MoeTraffic traffic = set->traffic();
     const auto share = 1.0 / static_cast<double>(sets.size());
-    result.dispatch.logical_bytes += share * static_cast<double>(traffic.dispatch_logical);
-    result.dispatch.moved_bytes += share * static_cast<double>(traffic.dispatch_moved);
-    result.combine.logical_bytes += share * static_cast<double>(traffic.combine_logical);
-    result.combine.moved_bytes += share * static_cast<double>(traffic.combine_moved);
+    add_share(set->traffic().dispatch, share, result.dispatch);
+    add_share(set->traffic().combine, share, result.combine);
   }
 }
 
-/// One round: dispatch, experts, combine on every set, run the way they are timed, and every value compared.
-void check_round(Sets& sets, TimedTurns& turns, StreamView stream, Team& team, const MoeHooks& hooks,
-                 Mismatches& dispatch, Mismatches& combine) {
-  for (const auto& set : sets) set->poison();
-  turns.run(kDispatch);
-  for (const auto& set : sets) {
-    if (hooks.after_dispatch) hooks.after_dispatch(set->rows(), stream);
-    set->check_dispatch(team, dispatch);
-    set->run_experts(team);
-  }
-  turns.run(kCombine);
-  for (const auto& set : sets) {
-    if (hooks.after_combine) hooks.after_combine(set->output(), stream);
-    set->check_combine(team, combine);
-  }
+std::vector<std::int64_t> bytes_of_phases(const MoeResult& result, double PhaseResult::*bytes) {
+  return {static_cast<std::int64_t>(result.dispatch.*bytes), static_cast<std::int64_t>(result.combine.*bytes)};
 }
 
 }  // namespace
 
-MoeBench::MoeBench(const MoeFlags& flags, const MoeSettings& settings, const MoeHooks& hooks)
+/// Which of the works that take turns belong to dispatch, or to combine.
+struct PhaseTurns {
+  std::vector<std::size_t> calls;  // one, or send and receive
+  std::size_t copy = 0;
+  double copy_scale = 0;
+  std::optional<std::size_t> link;
+  double link_scale = 0;
+  std::optional<std::size_t> rival;
+};
+
+struct MoeBench::Turns {
+  PhaseTurns dispatch;
+  PhaseTurns combine;
+  std::unique_ptr<TimedTurns> timed;
+
+  void run(const std::vector<std::size_t>& works) const {
+    for (const std::size_t work : works) timed->run(work);
+  }
+};
+
+MoeBench::MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Communicator& communicator,
+                   const MoeHooks& hooks)
     : flags_(flags),
       settings_(settings),
       hooks_(hooks),
-      communicator_(Communicator::single(settings.device)),
-      team_(flags.place.threads),
+      communicator_(communicator),
+      team_(threads_of_rank(communicator, flags.place)),
       stream_(settings.device, {.num_threads = team_.size()}),
-      limit_(stream_, team_) {}
+      limit_(stream_, team_),
+      link_(communicator, stream_, team_) {}
 
-int MoeBench::choose_num_sets(const Model& model, std::int64_t num_tokens) const {
+int MoeBench::choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const {
   if (flags_.measure.num_sets != 0) return flags_.measure.num_sets;
-  const std::int64_t bytes = std::max<std::int64_t>(MoeSet::estimate_bytes(settings_, model, num_tokens), 1);
+  const std::int64_t bytes = std::max<std::int64_t>(MoeSet::estimate_bytes(settings_, model, tokens_of_source), 1);
   const bool host = settings_.device.is_host();
   // On CUDA even a large call is one of several, so that the events around them weigh little.
   const std::int64_t least = host ? 1 : bytes < (std::int64_t{4} << 30) ? 4 : 1;
   return static_cast<int>(std::clamp<std::int64_t>(kSetsBytes / bytes, least, host ? 8 : 32));
 }
 
-MoeResult MoeBench::run(const Model& model, std::int64_t num_tokens, Progress& progress) {
+MoeBench::Turns MoeBench::make_turns(MoeSets& sets, Rival* rival, MoeResult& result) {
+  Turns turns;
+  std::vector<TimedWork> works;
+  const auto add = [&](TimedWork work) {
+    works.push_back(std::move(work));
+    return works.size() - 1;
+  };
+  const auto add_calls = [&](PhaseTurns& phase, void (MoeSet::*call)()) {
+    const auto enqueue = [&sets, call] {
+      for (const auto& set : sets) ((*set).*call)();
+    };
+    phase.calls.push_back(add({.enqueue = enqueue, .num_calls = result.num_sets}));
+  };
+  if (settings_.split) {
+    add_calls(turns.dispatch, &MoeSet::dispatch_send);
+    add_calls(turns.dispatch, &MoeSet::dispatch_receive);
+    add_calls(turns.combine, &MoeSet::combine_send);
+    add_calls(turns.combine, &MoeSet::combine_receive);
+  } else {
+    add_calls(turns.dispatch, &MoeSet::dispatch);
+    add_calls(turns.combine, &MoeSet::combine);
+  }
+
+  const auto copies = limit_.prepare(bytes_of_phases(result, &PhaseResult::moved_bytes), result.num_sets);
+  const auto links = link_.prepare(bytes_of_phases(result, &PhaseResult::wire_bytes), result.num_sets);
+  PhaseTurns* phases[] = {&turns.dispatch, &turns.combine};
+  for (std::size_t i = 0; i < 2; ++i) {
+    phases[i]->copy = add(copies[i].work);
+    phases[i]->copy_scale = copies[i].scale;
+    if (links.empty()) continue;
+    phases[i]->link = add(links[i].work);
+    phases[i]->link_scale = links[i].scale;
+  }
+  if (rival != nullptr) {
+    const auto add_rival = [&](void (Rival::*call)(std::size_t)) {
+      const auto enqueue = [rival, call, count = sets.size()] {
+        for (std::size_t set = 0; set < count; ++set) (rival->*call)(set);
+      };
+      return add({.enqueue = enqueue, .num_calls = result.num_sets});
+    };
+    turns.dispatch.rival = add_rival(&Rival::dispatch);
+    turns.combine.rival = add_rival(&Rival::combine);
+  }
+
+  TimingOptions options = flags_.measure.timing();
+  if (communicator_.size() > 1) options.align = [this] { communicator_.barrier(); };
+  turns.timed = std::make_unique<TimedTurns>(stream_, std::move(works), options);
+  return turns;
+}
+
+void MoeBench::time(const Turns& turns, MoeResult& result) {
+  std::vector<std::vector<double>> times = turns.timed->time();
+  for (std::vector<double>& samples : times) samples = slowest_of_ranks(communicator_, samples);
+  const auto median = [&](std::size_t work) { return percentiles(times[work]).p50; };
+  const auto fill = [&](const PhaseTurns& phase, PhaseResult& to) {
+    std::vector<double> total = times[phase.calls.front()];
+    if (phase.calls.size() == 2) {
+      const std::vector<double>& receive = times[phase.calls.back()];
+      to.send_us = percentiles(total);
+      to.receive_us = percentiles(receive);
+      std::ranges::transform(total, receive, total.begin(), std::plus<>{});
+    }
+    to.us = percentiles(total);
+    to.limit_us = median(phase.copy) * phase.copy_scale;
+    if (phase.link) to.link_us = median(*phase.link) * phase.link_scale;
+    if (phase.rival) to.baseline_us = median(*phase.rival);
+  };
+  fill(turns.dispatch, result.dispatch);
+  fill(turns.combine, result.combine);
+}
+
+/// One round: dispatch, experts, combine on every set, run the way they are timed, and every value compared.
+void MoeBench::check_round(MoeSets& sets, const Turns& turns, Mismatches& dispatch, Mismatches& combine) {
+  const int rank = communicator_.rank();
+  for (const auto& set : sets) set->poison();
+  turns.run(turns.dispatch.calls);
+  communicator_.barrier();  // nobody copies while another rank's kernels wait
+  for (const auto& set : sets) {
+    if (hooks_.after_dispatch) hooks_.after_dispatch(rank, set->rows(), stream_);
+    set->check_dispatch(team_, dispatch);
+    set->run_experts(team_);
+  }
+  turns.run(turns.combine.calls);
+  communicator_.barrier();
+  for (const auto& set : sets) {
+    if (hooks_.after_combine) hooks_.after_combine(rank, set->output(), stream_);
+    set->check_combine(team_, combine);
+  }
+}
+
+/// A baseline that does something else is none.
+void MoeBench::check_rival(MoeSets& sets, const Turns& turns, Rival& rival) {
+  Mismatches mismatches;
+  for (const auto& set : sets) set->poison();
+  turns.timed->run(*turns.dispatch.rival);
+  communicator_.barrier();
+  for (const auto& set : sets) {
+    set->check_rows(team_, mismatches);
+    set->run_experts(team_);
+  }
+  turns.timed->run(*turns.combine.rival);
+  communicator_.barrier();
+  for (std::size_t set = 0; set < sets.size(); ++set) rival.check_combine(set, team_, mismatches);
+  if (const std::int64_t wrong = sum_over_ranks(communicator_, mismatches.count()); wrong != 0) {
+    throw std::runtime_error(fmt::format("the baseline '{}' has {} wrong values{}", baseline_name(flags_, settings_),
+                                         wrong, mismatches.count() != 0 ? ": " + mismatches.first() : ""));
+  }
+}
+
+void MoeBench::check(MoeSets& sets, const Turns& turns, Rival* rival, MoeResult& result) {
+  Mismatches dispatch;
+  Mismatches combine;
+  for (int round = 0; round < flags_.measure.check; ++round) check_round(sets, turns, dispatch, combine);
+  result.dispatch.wrong = sum_over_ranks(communicator_, dispatch.count());
+  result.dispatch.first_wrong = dispatch.first();
+  result.combine.wrong = sum_over_ranks(communicator_, combine.count());
+  result.combine.first_wrong = combine.first();
+  if (rival != nullptr) check_rival(sets, turns, *rival);
+}
+
+std::optional<double> MoeBench::slowest(const std::optional<double>& mine) const {
+  const double us = slowest_of_ranks(communicator_, {mine.value_or(0)}).front();
+  return us != 0 ? std::optional(us) : std::nullopt;
+}
+
+MoeResult MoeBench::run(const Model& model, const std::vector<std::int64_t>& tokens_of_source, Progress& progress) {
   MoeResult result;
-  result.num_sets = choose_num_sets(model, num_tokens);
+  result.num_sets = choose_num_sets(model, tokens_of_source);
   progress.step("preparing");
-  Sets sets;
+  MoeSets sets;
   for (int i = 0; i < result.num_sets; ++i) {
     const std::uint64_t seed = derived_seed(settings_.seed, static_cast<std::uint64_t>(i));
-    sets.push_back(std::make_unique<MoeSet>(settings_, model, num_tokens, seed, communicator_, stream_, team_));
+    sets.push_back(std::make_unique<MoeSet>(settings_, model, tokens_of_source, seed, communicator_, stream_, team_));
   }
+  const std::unique_ptr<Rival> rival =
+      make_rival(baseline_name(flags_, settings_), settings_, sets, communicator_, stream_);
   result.plan = sets.front()->plan_text();
   add_traffic(sets, result);
 
-  progress.step("timing, in turn with the copies it is compared with");
-  const std::vector<CopyWork> copies = limit_.prepare(
-      {static_cast<std::int64_t>(result.dispatch.moved_bytes), static_cast<std::int64_t>(result.combine.moved_bytes)},
-      result.num_sets);
-  TimedTurns turns(stream_,
-                   {{.enqueue =
-                         [&] {
-                           for (const auto& set : sets) set->dispatch();
-                         },
-                     .num_calls = result.num_sets},
-                    {.enqueue =
-                         [&] {
-                           for (const auto& set : sets) set->combine();
-                         },
-                     .num_calls = result.num_sets},
-                    copies[kDispatch].work,
-                    copies[kCombine].work},
-                   flags_.measure.timing());
-  const auto times = turns.time();
-  result.dispatch.us = percentiles(times[kDispatch]);
-  result.combine.us = percentiles(times[kCombine]);
-  result.dispatch.limit_us = percentiles(times[kCopies + kDispatch]).p50 * copies[kDispatch].scale;
-  result.combine.limit_us = percentiles(times[kCopies + kCombine]).p50 * copies[kCombine].scale;
+  progress.step("timing, in turn with what it is compared with");
+  const Turns turns = make_turns(sets, rival.get(), result);
+  time(turns, result);
+  communicator_.barrier();  // nobody allocates while another rank's kernels wait
 
   progress.step("timing kernels that only move the rows");
   const Ceilings ceilings = time_ceilings(sets, stream_, flags_.measure.timing());
-  result.dispatch.ceiling_us = ceilings.expand_us;
-  result.combine.ceiling_us = ceilings.gather_us;
+  result.dispatch.ceiling_us = slowest(ceilings.expand_us);
+  result.combine.ceiling_us = slowest(ceilings.gather_us);
   if (flags_.baseline == "naive") {
     progress.step("timing the plain loops");
     const NaiveTimes naive = time_naive(sets.front()->moe(), std::min(flags_.measure.samples, kMaxNaiveSamples), team_);
-    result.dispatch.naive_us = percentiles(naive.dispatch_us).p50;
-    result.combine.naive_us = percentiles(naive.combine_us).p50;
+    result.dispatch.baseline_us = percentiles(naive.dispatch_us).p50;
+    result.combine.baseline_us = percentiles(naive.combine_us).p50;
   }
-  if (flags_.measure.check == 0) return result;
-
-  Mismatches dispatch;
-  Mismatches combine;
-  for (int round = 0; round < flags_.measure.check; ++round) {
-    progress.step("checking every value");
-    check_round(sets, turns, stream_, team_, hooks_, dispatch, combine);
-  }
-  result.dispatch.wrong = dispatch.count();
-  result.dispatch.first_wrong = dispatch.first();
-  result.combine.wrong = combine.count();
-  result.combine.first_wrong = combine.first();
+  progress.step("checking every value");
+  if (flags_.measure.check != 0) check(sets, turns, rival.get(), result);
+  communicator_.barrier();  // what peers may still read is freed next
   return result;
 }
 

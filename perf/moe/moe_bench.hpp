@@ -1,10 +1,12 @@
-// Measures and checks one case: one model, one number of tokens.
+// Measures and checks one case on one rank: one model, one number of tokens for each source.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "moelink/communicator.hpp"
 #include "perf/common/copy_limit.hpp"
@@ -12,38 +14,48 @@
 #include "perf/common/progress.hpp"
 #include "perf/common/statistics.hpp"
 #include "perf/common/team.hpp"
+#include "perf/moe/link_limit.hpp"
+#include "perf/moe/moe_set.hpp"
+#include "perf/moe/rival.hpp"
 #include "perf/moe/settings.hpp"
 
 namespace moelink::perf {
 
 /// Called between the library and the check, so that tests can plant a wrong value and see it found.
 struct MoeHooks {
-  std::function<void(MutableMatrixView rows, StreamView stream)> after_dispatch;
-  std::function<void(MutableMatrixView output, StreamView stream)> after_combine;
+  std::function<void(int rank, MutableMatrixView rows, StreamView stream)> after_dispatch;
+  std::function<void(int rank, MutableMatrixView output, StreamView stream)> after_combine;
 };
 
-/// What was found out about dispatch, or about combine. Bytes are per call, the mean over sets.
+/// What was found out about dispatch, or about combine: times of the slowest rank, bytes of the busiest one per call, the
+/// mean over sets. The same on every rank, but for the words.
 struct PhaseResult {
   std::string phase;
   Percentiles us = {};
+  std::optional<Percentiles> send_us = {};  ///< calls in halves: each
+  std::optional<Percentiles> receive_us = {};
   double logical_bytes = 0;
-  double moved_bytes = 0;
-  double limit_us = 0;                    ///< a copy that moves as many bytes
-  std::optional<double> ceiling_us = {};  ///< CUDA: the best plain kernel that only moves the rows
-  std::optional<double> naive_us = {};
-  std::optional<std::int64_t> wrong = {};  ///< none: not checked
-  std::string first_wrong = {};            ///< words for the first wrong value
+  double wire_bytes = 0;                   ///< to or from other ranks, the larger
+  double moved_bytes = 0;                  ///< through memory
+  double limit_us = 0;                     ///< a copy that moves as many bytes through memory
+  std::optional<double> link_us = {};      ///< copies between ranks of as many bytes
+  std::optional<double> ceiling_us = {};   ///< CUDA: the best plain kernel that only moves the rows inside this memory
+  std::optional<double> baseline_us = {};  ///< another way to do the same
+  std::optional<std::int64_t> wrong = {};  ///< over all ranks; none: not checked
+  std::string first_wrong = {};            ///< words for the first wrong value on this rank
 
   [[nodiscard]] double logical_gbps() const { return gbps(logical_bytes); }
   /// Local mode has no wire: what passes through memory, reads and writes.
-  [[nodiscard]] double wire_gbps() const { return gbps(moved_bytes); }
+  [[nodiscard]] double wire_gbps(bool local) const { return gbps(local ? moved_bytes : wire_bytes); }
   [[nodiscard]] double limit_fraction() const { return us.p50 > 0 ? limit_us / us.p50 : 0; }
-  [[nodiscard]] std::optional<double> ceiling_fraction() const {
-    return ceiling_us && us.p50 > 0 ? std::optional(*ceiling_us / us.p50) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<double> link_fraction() const { return fraction(link_us); }
+  [[nodiscard]] std::optional<double> ceiling_fraction() const { return fraction(ceiling_us); }
 
  private:
   [[nodiscard]] double gbps(double bytes) const { return us.p50 > 0 ? bytes / us.p50 / 1e3 : 0; }
+  [[nodiscard]] std::optional<double> fraction(const std::optional<double>& least_us) const {
+    return least_us && us.p50 > 0 ? std::optional(*least_us / us.p50) : std::nullopt;
+  }
 };
 
 struct MoeResult {
@@ -55,14 +67,26 @@ struct MoeResult {
 
 class MoeBench {
  public:
-  MoeBench(const MoeFlags& flags, const MoeSettings& settings, const MoeHooks& hooks);
+  MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Communicator& communicator, const MoeHooks& hooks);
 
-  [[nodiscard]] MoeResult run(const Model& model, std::int64_t num_tokens, Progress& progress);
+  /// Collective.
+  [[nodiscard]] MoeResult run(const Model& model, const std::vector<std::int64_t>& tokens_of_source,
+                              Progress& progress);
 
   [[nodiscard]] int num_threads() const noexcept { return team_.size(); }
+  /// Why link_us is missing; empty: it is not.
+  [[nodiscard]] const std::string& no_link_reason() const noexcept { return link_.reason(); }
 
  private:
-  [[nodiscard]] int choose_num_sets(const Model& model, std::int64_t num_tokens) const;
+  struct Turns;
+
+  [[nodiscard]] int choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const;
+  [[nodiscard]] Turns make_turns(MoeSets& sets, Rival* rival, MoeResult& result);
+  void time(const Turns& turns, MoeResult& result);
+  void check(MoeSets& sets, const Turns& turns, Rival* rival, MoeResult& result);
+  void check_round(MoeSets& sets, const Turns& turns, Mismatches& dispatch, Mismatches& combine);
+  void check_rival(MoeSets& sets, const Turns& turns, Rival& rival);
+  [[nodiscard]] std::optional<double> slowest(const std::optional<double>& mine) const;
 
   const MoeFlags& flags_;
   const MoeSettings& settings_;
@@ -71,6 +95,7 @@ class MoeBench {
   Team team_;
   Stream stream_;
   CopyLimit limit_;
+  LinkLimit link_;
 };
 
 }  // namespace moelink::perf

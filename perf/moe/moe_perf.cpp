@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <ostream>
+#include <sstream>
 
 #include "perf/common/results.hpp"
 #include "perf/common/tool.hpp"
@@ -13,13 +14,14 @@
 namespace moelink::perf {
 namespace {
 
-void add_phase(const MoeFlags& flags, const MoeSettings& settings, const Model& model, std::int64_t num_tokens,
-               const MoeResult& result, const PhaseResult& phase, Table& table, Results& results) {
-  table.row(moe_cells(flags, settings, model, num_tokens, phase));
-  add_row(results, flags, settings, model, num_tokens, result, phase);
-  if (phase.wrong.value_or(0) != 0) {
-    fmt::print(stderr, "moe_perf: {}, {} tokens, {}: first wrong value: {}\n", model.name, num_tokens, phase.phase,
-               phase.first_wrong);
+void add_phase(const MoeRun& run, const MoeCaseName& name, const MoeResult& result, const PhaseResult& phase,
+               Table& table, Results& results) {
+  table.row(moe_cells(run, name, phase));
+  add_row(results, run, name, result, phase);
+  if (!phase.first_wrong.empty()) {
+    fmt::print(stderr, "moe_perf: {}, {} tokens, {}{}: first wrong value: {}\n", name.model.name,
+               text_of_tokens(name.tokens_of_source), phase.phase,
+               run.is_local() ? "" : fmt::format(", rank {}", run.settings.rank), phase.first_wrong);
   }
 }
 
@@ -31,30 +33,47 @@ void conclude(const MoeFlags& flags, Table& table, const Results& results) {
   if (!flags.output.csv_path.empty()) results.write_csv(flags.output.csv_path);
 }
 
-int measure(const MoeFlags& flags, std::ostream& out, const MoeHooks& hooks) {
-  const MoeSettings settings(flags);
+/// What one rank does. Rank 0 has the table and the files; the exit code is the same on every rank.
+int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::ostream& out, const MoeHooks& hooks) {
+  const MoeSettings settings(flags, communicator);
   const std::vector<Model> models = flags.model.models();
-  const std::vector<std::int64_t> token_counts = flags.tokens.sizes();
-  require_writable(flags.output.json_path);
-  require_writable(flags.output.csv_path);
+  const bool speaks = communicator.rank() == 0;
+  std::ostringstream nowhere;
 
-  MoeBench bench(flags, settings, hooks);
-  Progress progress("moe_perf", models.size() * token_counts.size());
-  Table table(out, moe_columns(flags, settings));
+  MoeBench bench(flags, settings, communicator, hooks);
+  const MoeRun run{.flags = flags,
+                   .settings = settings,
+                   .num_nodes = communicator.topology().num_nodes(),
+                   .num_threads = bench.num_threads(),
+                   .no_link_reason = bench.no_link_reason()};
+  Progress progress("moe_perf", models.size() * settings.token_counts.size(), speaks);
+  Table table(speaks ? out : nowhere, moe_columns(run));
   Results results("moe_perf");
-  introduce(table, flags, settings, bench.num_threads());
+  introduce(table, run);
   table.header();
   for (const Model& model : models) {
-    for (const std::int64_t num_tokens : token_counts) {
-      progress.start_case(fmt::format("{}, {} tokens", model.name, num_tokens));
-      const MoeResult result = bench.run(model, num_tokens, progress);
+    for (const std::vector<std::int64_t>& tokens : settings.token_counts) {
+      progress.start_case(fmt::format("{}, {} tokens", model.name, text_of_tokens(tokens)));
+      const MoeResult result = bench.run(model, tokens, progress);
       progress.clear();
-      add_phase(flags, settings, model, num_tokens, result, result.dispatch, table, results);
-      add_phase(flags, settings, model, num_tokens, result, result.combine, table, results);
+      for (const PhaseResult* phase : {&result.dispatch, &result.combine}) {
+        add_phase(run, {model, tokens}, result, *phase, table, results);
+      }
     }
   }
-  conclude(flags, table, results);
+  if (speaks) conclude(flags, table, results);
   return results.exit_code();
+}
+
+int measure(const MoeFlags& flags, std::ostream& out, const MoeHooks& hooks) {
+  require_writable(flags.output.json_path);
+  require_writable(flags.output.csv_path);
+  int exit_code = kExitGood;
+  run_on_ranks(flags.ranks, flags.place, [&](const Communicator& communicator) {
+    const int mine = measure_rank(flags, communicator, out, hooks);
+    if (communicator.rank() == 0 || flags.ranks.num_ranks == 0) exit_code = mine;
+  });
+  return exit_code;
 }
 
 }  // namespace

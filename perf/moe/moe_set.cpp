@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
+#include "moelink/error.hpp"
 #include "perf/common/host_piece.hpp"
 #include "perf/common/random.hpp"
 
@@ -21,32 +23,79 @@ std::int64_t output_row_bytes_of(const MoeSettings& settings, const Model& model
   return model.hidden * static_cast<std::int64_t>(size_of(settings.computed()));
 }
 
-RowPlan plan_rows(const MoeSettings& settings, const Routing& routing) {
-  if (settings.layout == Layout::packed) return plan_packed_rows(routing, settings.alignment);
-  const std::int64_t wanted = settings.capacity != 0 ? settings.capacity : fullest_expert(routing);
-  return plan_batched_rows(routing, std::max<std::int64_t>(wanted, 1));
+std::int64_t most_tokens(const std::vector<std::int64_t>& tokens_of_source) {
+  return std::max<std::int64_t>(std::ranges::max(tokens_of_source), 1);
 }
 
-/// Rows of the buffer: those of the plan, and never none.
-std::int64_t capacity_rows(const MoeSettings& settings, const RowPlan& plan) {
-  return std::max<std::int64_t>(plan.num_rows(), settings.alignment);
+Sources make_sources(const MoeSettings& settings, const Model& model, const std::vector<std::int64_t>& tokens_of_source,
+                     std::uint64_t seed) {
+  std::vector<Routing> routings;
+  for (const std::int64_t num_tokens : tokens_of_source) {
+    const std::uint64_t own_seed = derived_seed(seed, 16 + routings.size());
+    routings.push_back(make_routing(settings.routing, num_tokens, model.num_experts, model.top_k, own_seed));
+  }
+  return Sources(std::move(routings));
 }
 
-ExchangeConfig config_of(const MoeSettings& settings, const Model& model, std::int64_t num_tokens,
-                         const RowPlan& plan) {
+/// One matrix for each source, of seeds of their own.
+std::vector<RandomMatrix> matrices(DataType type, const std::vector<std::int64_t>& tokens_of_source,
+                                   std::int64_t row_bytes, std::uint64_t seed) {
+  std::vector<RandomMatrix> of_source;
+  for (const std::int64_t num_tokens : tokens_of_source) {
+    of_source.push_back({type, num_tokens, row_bytes, derived_seed(seed, of_source.size())});
+  }
+  return of_source;
+}
+
+/// Room for everything on the fullest rank; batched, as the flags say or for everything. Never none.
+std::int64_t capacity_of(const MoeSettings& settings, const Sources& sources, const Placement& placement) {
+  if (settings.layout == Layout::packed) {
+    return std::max<std::int64_t>(most_packed_rows(sources, placement, settings.alignment), settings.alignment);
+  }
+  return std::max<std::int64_t>(settings.capacity != 0 ? settings.capacity : fullest_expert(sources, placement), 1);
+}
+
+RowPlan plan_rows(const MoeSettings& settings, const Sources& sources, const Placement& placement,
+                  std::int64_t capacity) {
+  return settings.layout == Layout::packed ? plan_packed_rows(sources, placement, settings.rank, settings.alignment)
+                                           : plan_batched_rows(sources, placement, settings.rank, capacity);
+}
+
+/// Of this rank's rows buffer, never none.
+std::int64_t buffer_rows(const MoeSettings& settings, const Placement& placement, std::int64_t capacity) {
+  if (settings.layout == Layout::packed) return capacity;
+  return std::max<std::int64_t>(placement.num_experts_of(settings.rank), 1) * capacity;
+}
+
+ExchangeConfig config_of(const MoeSettings& settings, const Model& model, const Placement& placement,
+                         std::int64_t max_tokens, std::int64_t capacity) {
   const bool packed = settings.layout == Layout::packed;
   const std::int64_t opaque_row_bytes = settings.payload == DataType::bytes ? row_bytes_of(settings, model) : 0;
-  return {.num_experts = model.num_experts,
+  return {.mode = settings.mode,
+          .replicated_inputs = settings.mode == Mode::tensor_parallel,
+          .tp_size = settings.tp_size,
+          .fp32_partials = settings.fp32_partials,
+          .num_physical_experts = settings.replicas == 1 ? 0 : placement.num_experts,
+          .max_replicas = settings.replicas,
+          .num_experts = model.num_experts,
           .top_k = model.top_k,
           .hidden = model.hidden,
-          .max_tokens = std::max<std::int64_t>(num_tokens, 1),
-          .max_rows = packed ? capacity_rows(settings, plan) : 0,
-          .max_rows_per_expert = packed ? 0 : plan.offsets[1],
+          .max_tokens = max_tokens,
+          .max_rows = packed ? capacity : 0,
+          .max_rows_per_expert = packed ? 0 : capacity,
           .max_alignment = settings.alignment,
           .payloads = {{.type = settings.payload, .row_bytes = opaque_row_bytes, .scale_bytes = settings.scale_bytes}},
           .combine_types = {{.expert_output = settings.computed(), .output = settings.computed()}},
           .weights_on_input = settings.weight_mode == WeightMode::on_input,
           .own_rows = false};
+}
+
+RowBytes row_bytes_of_call(const MoeSettings& settings, const Model& model) {
+  const std::int64_t computed = output_row_bytes_of(settings, model);
+  return {.token = row_bytes_of(settings, model) + settings.scale_bytes,
+          .expert_output = computed,
+          .part = settings.rounds_parts() ? computed : model.hidden * std::int64_t{4},
+          .output = computed};
 }
 
 Buffer buffer_of(Device device, std::int64_t size_bytes) {
@@ -77,30 +126,39 @@ void compare(const char* what, std::int64_t count, const T* device_data, StreamV
 
 }  // namespace
 
-MoeSet::MoeSet(const MoeSettings& settings, const Model& model, std::int64_t num_tokens, std::uint64_t seed,
-               const Communicator& communicator, StreamView stream, Team& team)
+MoeSet::MoeSet(const MoeSettings& settings, const Model& model, const std::vector<std::int64_t>& tokens_of_source,
+               std::uint64_t seed, const Communicator& communicator, StreamView stream, Team& team)
     : stream_(stream),
-      routing_(make_routing(settings.routing, num_tokens, model.num_experts, model.top_k, derived_seed(seed, 0))),
-      plan_(plan_rows(settings, routing_)),
-      case_{.routing = &routing_,
-            .plan = &plan_,
-            .tokens = {settings.payload, num_tokens, row_bytes_of(settings, model), derived_seed(seed, 1)},
-            .scales = {DataType::bytes, num_tokens, settings.scale_bytes, derived_seed(seed, 2)},
-            .weight_mode = settings.weight_mode,
-            .hidden = model.hidden,
-            .expert_output = settings.computed(),
-            .output = settings.computed()},
-      exchange_(communicator, config_of(settings, model, num_tokens, plan_)),
+      placement_(settings.placement(model.num_experts)),
+      sources_(make_sources(settings, model, tokens_of_source, seed)),
+      capacity_(capacity_of(settings, sources_, placement_)),
+      plan_(plan_rows(settings, sources_, placement_, capacity_)),
+      case_{
+          .sources = &sources_,
+          .placement = &placement_,
+          .plan = &plan_,
+          .tokens = matrices(settings.payload, tokens_of_source, row_bytes_of(settings, model), derived_seed(seed, 1)),
+          .scales = matrices(DataType::bytes, tokens_of_source, settings.scale_bytes, derived_seed(seed, 2)),
+          .weight_mode = settings.weight_mode,
+          .hidden = model.hidden,
+          .expert_output = settings.computed(),
+          .output = settings.computed(),
+          .rounded_parts = settings.rounds_parts()},
+      traffic_(traffic_of(settings.mode, sources_, placement_,
+                          settings.layout == Layout::packed ? sources_.num_entries() : capacity_,
+                          row_bytes_of_call(settings, model))),
+      exchange_(communicator, config_of(settings, model, placement_, most_tokens(tokens_of_source), capacity_)),
       index_(settings.index) {
   const Device device = stream.device();
-  const std::int64_t num_rows = capacity_rows(settings, plan_);
+  const std::int64_t num_tokens = case_.routing().num_tokens;
+  const std::int64_t num_rows = buffer_rows(settings, placement_, capacity_);
   const std::int64_t output_row_bytes = output_row_bytes_of(settings, model);
-  tokens_ = buffer_of(device, num_tokens * case_.tokens.row_bytes);
+  tokens_ = buffer_of(device, num_tokens * case_.own_tokens().row_bytes);
   scales_ = buffer_of(device, num_tokens * settings.scale_bytes);
-  rows_ = buffer_of(device, num_rows * case_.tokens.row_bytes);
+  rows_ = buffer_of(device, num_rows * case_.own_tokens().row_bytes);
   output_ = buffer_of(device, num_tokens * output_row_bytes);
-  upload(case_.tokens, tokens_.data(), stream, team);
-  if (settings.scale_bytes != 0) upload(case_.scales, scales_.data(), stream, team);
+  upload(case_.own_tokens(), tokens_.data(), stream, team);
+  if (settings.scale_bytes != 0) upload(case_.own_scales(), scales_.data(), stream, team);
   upload_routing();
 
   dispatch_args_ = {.tokens = {tokens_.data(), settings.payload, num_tokens, model.hidden},
@@ -110,6 +168,7 @@ MoeSet::MoeSet(const MoeSettings& settings, const Model& model, std::int64_t num
                     .alignment = settings.alignment,
                     .weight_mode = settings.weight_mode,
                     .rows = {rows_.data(), settings.payload, num_rows, model.hidden},
+                    .expert_map = placement_.expert_map.empty() ? nullptr : expert_map_.as<std::int32_t>(),
                     .max_sms = settings.max_sms};
   if (settings.scale_bytes != 0) {
     dispatch_args_.scales = {scales_.data(), DataType::bytes, num_tokens, settings.scale_bytes};
@@ -127,14 +186,20 @@ MoeSet::MoeSet(const MoeSettings& settings, const Model& model, std::int64_t num
 }
 
 void MoeSet::upload_routing() {
-  const std::size_t entries = routing_.expert_ids.size();
+  const Routing& routing = case_.routing();
+  const std::size_t entries = routing.expert_ids.size();
   ids_ = buffer_of(stream_.device(), static_cast<std::int64_t>(entries * size_of(index_)));
   weights_ = buffer_of(stream_.device(), static_cast<std::int64_t>(entries * sizeof(float)));
-  const std::vector<std::int32_t> narrow(routing_.expert_ids.begin(), routing_.expert_ids.end());
-  const void* ids = index_ == IndexType::int32 ? static_cast<const void*>(narrow.data()) : routing_.expert_ids.data();
+  const std::vector<std::int32_t> narrow(routing.expert_ids.begin(), routing.expert_ids.end());
+  const void* ids = index_ == IndexType::int32 ? static_cast<const void*>(narrow.data()) : routing.expert_ids.data();
   if (entries != 0) {
     copy_bytes(ids_.data(), ids, entries * size_of(index_), stream_);
-    copy_bytes(weights_.data(), routing_.weights.data(), entries * sizeof(float), stream_);
+    copy_bytes(weights_.data(), routing.weights.data(), entries * sizeof(float), stream_);
+  }
+  const std::size_t map_bytes = placement_.expert_map.size() * sizeof(std::int32_t);
+  if (map_bytes != 0) {
+    expert_map_ = buffer_of(stream_.device(), static_cast<std::int64_t>(map_bytes));
+    copy_bytes(expert_map_.data(), placement_.expert_map.data(), map_bytes, stream_);
   }
   stream_.synchronize();
 }
@@ -146,6 +211,13 @@ void MoeSet::poison() {
   errors_before_ = exchange_.data_errors();
 }
 
+/// What ExpertBatch::source_of_row says: the members of a group pass the same tokens, its first rank stands for all.
+std::int64_t MoeSet::source_word(std::int64_t entry) const {
+  const Sources::Entry from = sources_.locate(entry);
+  const std::int64_t first_rank = std::int64_t{from.source} * placement_.ranks_per_source;
+  return first_rank * exchange_.config().max_tokens * sources_.top_k() + from.entry;
+}
+
 void MoeSet::check_metadata(Mismatches& mismatches) const {
   const auto always = [](std::int64_t) { return true; };
   const auto entry_of = [this](std::int64_t row) { return plan_.entry_of_row[static_cast<std::size_t>(row)]; };
@@ -154,31 +226,42 @@ void MoeSet::check_metadata(Mismatches& mismatches) const {
     return [&values](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
   };
   const auto weight = [&](std::int64_t row) {
-    return case_.weight_mode == WeightMode::none ? 1.0F : routing_.weights[static_cast<std::size_t>(entry_of(row))];
+    const Sources::Entry from = sources_.locate(entry_of(row));
+    return case_.weight_mode == WeightMode::none ? 1.0F
+                                                 : sources_[from.source].weights[static_cast<std::size_t>(from.entry)];
   };
-  const std::int64_t experts = routing_.num_experts;
+  const auto source = [&](std::int64_t row) { return source_word(entry_of(row)); };
+  const std::int64_t experts = placement_.num_experts_of(plan_.rank);
+  mismatches.add(batch_.num_local_experts == experts ? 0 : 1,
+                 [&] { return fmt::format("{} local experts instead of {}", batch_.num_local_experts, experts); });
+  if (batch_.num_local_experts != experts) return;
   compare("offsets", experts + 1, batch_.offsets, stream_, mismatches, at(plan_.offsets), always);
   compare("counts", experts, batch_.counts, stream_, mismatches, at(plan_.counts), always);
   compare("expert_of_row", plan_.num_rows(), batch_.expert_of_row, stream_, mismatches, at(plan_.expert_of_row),
           always);
   compare("weight_of_row", plan_.num_rows(), batch_.weight_of_row, stream_, mismatches, weight, not_pad);
-  compare("source_of_row", plan_.num_rows(), batch_.source_of_row, stream_, mismatches, entry_of, not_pad);
+  compare("source_of_row", plan_.num_rows(), batch_.source_of_row, stream_, mismatches, source, not_pad);
+}
+
+void MoeSet::check_rows(Team& team, Mismatches& mismatches) {
+  const std::int64_t row_bytes = case_.own_tokens().row_bytes;
+  in_pieces(plan_.num_rows(), row_bytes, [&](std::int64_t first, std::int64_t count) {
+    HostPiece rows(rows_.as<std::byte>() + first * row_bytes, count * row_bytes, stream_);
+    perf::check_rows(case_, first, count, rows.data(), team, mismatches);
+  });
 }
 
 void MoeSet::check_dispatch(Team& team, Mismatches& mismatches) {
   check_metadata(mismatches);
-  const std::int64_t row_bytes = case_.tokens.row_bytes;
-  in_pieces(plan_.num_rows(), row_bytes, [&](std::int64_t first, std::int64_t count) {
-    HostPiece rows(rows_.as<std::byte>() + first * row_bytes, count * row_bytes, stream_);
-    check_rows(case_, first, count, rows.data(), team, mismatches);
-  });
-  if (case_.scales.row_bytes == 0) return;
-  HostPiece scales(batch_.scales.data, plan_.num_rows() * case_.scales.row_bytes, stream_);
+  check_rows(team, mismatches);
+  const std::int64_t scale_bytes = case_.own_scales().row_bytes;
+  if (scale_bytes == 0) return;
+  HostPiece scales(batch_.scales.data, plan_.num_rows() * scale_bytes, stream_);
   check_scales(case_, 0, plan_.num_rows(), scales.data(), team, mismatches);
 }
 
 void MoeSet::run_experts(Team& team) {
-  const std::int64_t row_bytes = case_.tokens.row_bytes;
+  const std::int64_t row_bytes = case_.own_tokens().row_bytes;
   const std::int64_t output_row_bytes = combine_args_.expert_output.row_bytes();
   auto* output = static_cast<std::byte*>(expert_output().data);
   in_pieces(plan_.num_rows(), std::max(row_bytes, output_row_bytes), [&](std::int64_t first, std::int64_t count) {
@@ -191,34 +274,39 @@ void MoeSet::run_experts(Team& team) {
 
 void MoeSet::check_combine(Team& team, Mismatches& mismatches) {
   const std::int64_t row_bytes = combine_args_.output.row_bytes();
-  in_pieces(routing_.num_tokens, row_bytes, [&](std::int64_t first, std::int64_t count) {
+  in_pieces(case_.routing().num_tokens, row_bytes, [&](std::int64_t first, std::int64_t count) {
     HostPiece output(output_.as<std::byte>() + first * row_bytes, count * row_bytes, stream_);
     check_output(case_, first, count, output.data(), team, mismatches);
   });
+  check_data_errors(mismatches);
+}
+
+void MoeSet::check_data_errors(Mismatches& mismatches) {
   const DataErrors now = exchange_.data_errors();
-  const std::int64_t over_capacity = now.rows_over_capacity - errors_before_.rows_over_capacity;
-  const std::int64_t out_of_range = now.ids_out_of_range - errors_before_.ids_out_of_range;
-  mismatches.add(over_capacity != plan_.over_capacity || out_of_range != plan_.out_of_range ? 1 : 0, [&] {
-    return fmt::format("data errors counted: {} rows over capacity instead of {}, {} ids out of range instead of {}",
-                       over_capacity, plan_.over_capacity, out_of_range, plan_.out_of_range);
-  });
+  const auto compare_count = [&](const char* what, std::int64_t DataErrors::*counter, std::int64_t expected) {
+    const std::int64_t seen = now.*counter - errors_before_.*counter;
+    mismatches.add(seen == expected ? 0 : 1, [&] { return fmt::format("{} {} instead of {}", seen, what, expected); });
+  };
+  compare_count("rows over capacity counted", &DataErrors::rows_over_capacity, plan_.over_capacity);
+  compare_count("entries dropped by peers counted", &DataErrors::entries_dropped_by_peers, plan_.dropped_by_peers);
+  compare_count("ids out of range counted", &DataErrors::ids_out_of_range, plan_.out_of_range);
+  compare_count("clamped token counts", &DataErrors::token_counts_clamped, 0);
+  compare_count("clamped counts of peers", &DataErrors::peer_counts_clamped, 0);
+  try {
+    exchange_.check();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::data) throw;  // data errors were compared above
+  }
 }
 
-MoeTraffic MoeSet::traffic() const {
-  const std::int64_t in_bytes = case_.tokens.row_bytes + case_.scales.row_bytes;
-  const std::int64_t out_bytes = combine_args_.output.row_bytes();
-  return {.dispatch_logical = plan_.kept * in_bytes,
-          .dispatch_moved = (routing_.num_tokens + plan_.kept) * in_bytes,
-          .combine_logical = plan_.kept * combine_args_.expert_output.row_bytes(),
-          .combine_moved = plan_.kept * combine_args_.expert_output.row_bytes() + routing_.num_tokens * out_bytes};
-}
-
-std::int64_t MoeSet::estimate_bytes(const MoeSettings& settings, const Model& model, std::int64_t num_tokens) {
+std::int64_t MoeSet::estimate_bytes(const MoeSettings& settings, const Model& model,
+                                    const std::vector<std::int64_t>& tokens_of_source) {
   const std::int64_t in_bytes = row_bytes_of(settings, model);
   const std::int64_t out_bytes = output_row_bytes_of(settings, model);
-  const std::int64_t rows = num_tokens * model.top_k;
-  return num_tokens * (in_bytes + out_bytes) +
-         rows * (in_bytes + (settings.payload == DataType::bytes ? out_bytes : 0));
+  const std::int64_t tokens = most_tokens(tokens_of_source);
+  const std::int64_t all = std::accumulate(tokens_of_source.begin(), tokens_of_source.end(), std::int64_t{0});
+  const std::int64_t rows = (all * model.top_k + settings.num_ranks - 1) / settings.num_ranks;
+  return tokens * (in_bytes + out_bytes) + rows * (in_bytes + (settings.payload == DataType::bytes ? out_bytes : 0));
 }
 
 }  // namespace moelink::perf

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -10,11 +11,51 @@
 namespace moelink::perf {
 namespace {
 
-bool uses_graphs(const MoeFlags& flags, const MoeSettings& settings) {
-  return settings.device.is_cuda() && flags.measure.graph_replays > 0;
+bool uses_graphs(const MoeRun& run) { return run.settings.device.is_cuda() && run.flags.measure.graph_replays > 0; }
+
+std::string time_cell_of(const std::optional<double>& us) { return us ? time_cell(*us) : "N/A"; }
+std::string percent_cell_of(const std::optional<double>& fraction) {
+  return fraction ? percent_cell(*fraction) : "N/A";
 }
 
-bool has_naive(const MoeFlags& flags) { return flags.baseline == "naive"; }
+std::int64_t most_tokens(const MoeCaseName& name) { return std::ranges::max(name.tokens_of_source); }
+
+/// "bf16, packed ..." in words: what the rows are, and where they go.
+std::string traffic_words(const MoeSettings& settings) {
+  return fmt::format("payload {}, layout {}, alignment {}, routing {}, {} ids, weights {}", name_of(settings.payload),
+                     name_of(settings.layout), settings.alignment, name_of(settings.routing), name_of(settings.index),
+                     name_of(settings.weight_mode));
+}
+
+std::string group_words(const MoeSettings& settings) {
+  return fmt::format("groups of {}, {} place(s) of an expert at most, parts of sums in {}, calls {}", settings.tp_size,
+                     settings.replicas, name_of(settings.rounds_parts() ? settings.computed() : DataType::float32),
+                     settings.split ? "in halves" : "fused");
+}
+
+std::string time_words(const MoeRun& run) {
+  const bool host = run.settings.device.is_host();
+  return fmt::format("time: median of {} samples{} per call, {}", run.flags.measure.samples,
+                     run.is_local() ? "" : " of the slowest rank",
+                     host               ? "host wall clock from enqueue to completion"
+                     : uses_graphs(run) ? fmt::format("graph replay, {} L2", run.flags.measure.cache)
+                                        : fmt::format("launches, {} L2", run.flags.measure.cache));
+}
+
+void explain_wire(Table& table, const MoeRun& run) {
+  if (run.is_local()) {
+    table.comment("logical: rows that experts receive or give; wire: all bytes read and written once");
+    return;
+  }
+  table.comment(
+      "logical: rows that a rank's experts receive or give, own tokens too; wire: bytes to or from other ranks");
+  table.comment("bytes are the busiest rank's");
+  if (run.has_link()) {
+    table.comment("link: time that ranks need to store the wire bytes to each other, measured in this run, / time");
+  } else {
+    table.comment("link: not measured: " + run.no_link_reason);
+  }
+}
 
 template <class T>
 nlohmann::ordered_json or_null(const std::optional<T>& value) {
@@ -23,67 +64,87 @@ nlohmann::ordered_json or_null(const std::optional<T>& value) {
 
 }  // namespace
 
-std::vector<Column> moe_columns(const MoeFlags& flags, const MoeSettings& settings) {
-  std::vector<Column> columns = {{"model", "", 20}, {"tokens", "", 7},      {"hidden", "", 7},   {"experts", "", 7},
-                                 {"topk", "", 4},   {"phase", "", 8},       {"size", "B", 12},   {"time", "us", 9},
-                                 {"p99", "us", 9},  {"logical", "GB/s", 9}, {"wire", "GB/s", 9}, {"limit", "%", 7}};
-  if (settings.device.is_cuda()) columns.push_back({"ceiling", "%", 7});
-  if (has_naive(flags)) columns.push_back({"naive", "us", 9});
+std::vector<Column> moe_columns(const MoeRun& run) {
+  std::vector<Column> columns = {{"model", "", 20},  {"tokens", "", 7}, {"hidden", "", 7},
+                                 {"experts", "", 7}, {"topk", "", 4},   {"phase", "", 8},
+                                 {"size", "B", 12},  {"time", "us", 9}, {"p99", "us", 9}};
+  if (run.settings.split) columns.insert(columns.end(), {{"send", "us", 9}, {"receive", "us", 9}});
+  columns.insert(columns.end(), {{"logical", "GB/s", 9}, {"wire", "GB/s", 9}});
+  if (run.has_link()) columns.push_back({"link", "%", 7});
+  columns.push_back({"limit", "%", 7});
+  if (run.settings.device.is_cuda()) columns.push_back({"ceiling", "%", 7});
+  if (run.baseline() != "none") columns.push_back({run.baseline(), "us", 9});
   columns.push_back({"#wrong", "", 7});
   return columns;
 }
 
-std::vector<std::string> moe_cells(const MoeFlags& flags, const MoeSettings& settings, const Model& model,
-                                   std::int64_t num_tokens, const PhaseResult& phase) {
-  std::vector<std::string> cells = {model.name,
-                                    std::to_string(num_tokens),
-                                    std::to_string(model.hidden),
-                                    std::to_string(model.num_experts),
-                                    std::to_string(model.top_k),
+std::vector<std::string> moe_cells(const MoeRun& run, const MoeCaseName& name, const PhaseResult& phase) {
+  std::vector<std::string> cells = {name.model.name,
+                                    text_of_tokens(name.tokens_of_source),
+                                    std::to_string(name.model.hidden),
+                                    std::to_string(name.model.num_experts),
+                                    std::to_string(name.model.top_k),
                                     phase.phase,
                                     fmt::format("{:.0f}", phase.logical_bytes),
                                     time_cell(phase.us.p50),
-                                    time_cell(phase.us.p99),
-                                    rate_cell(phase.logical_gbps()),
-                                    rate_cell(phase.wire_gbps()),
-                                    percent_cell(phase.limit_fraction())};
-  const std::optional<double> ceiling = phase.ceiling_fraction();
-  if (settings.device.is_cuda()) cells.push_back(ceiling ? percent_cell(*ceiling) : "N/A");
-  if (has_naive(flags)) cells.push_back(phase.naive_us ? time_cell(*phase.naive_us) : "N/A");
+                                    time_cell(phase.us.p99)};
+  if (run.settings.split) {
+    cells.push_back(time_cell(phase.send_us.value_or(Percentiles{}).p50));
+    cells.push_back(time_cell(phase.receive_us.value_or(Percentiles{}).p50));
+  }
+  cells.push_back(rate_cell(phase.logical_gbps()));
+  cells.push_back(rate_cell(phase.wire_gbps(run.is_local())));
+  if (run.has_link()) cells.push_back(percent_cell_of(phase.link_fraction()));
+  cells.push_back(percent_cell(phase.limit_fraction()));
+  if (run.settings.device.is_cuda()) cells.push_back(percent_cell_of(phase.ceiling_fraction()));
+  if (run.baseline() != "none") cells.push_back(time_cell_of(phase.baseline_us));
   cells.push_back(wrong_cell(phase.wrong));
   return cells;
 }
 
-void introduce(Table& table, const MoeFlags& flags, const MoeSettings& settings, int num_threads) {
+void introduce(Table& table, const MoeRun& run) {
+  const MoeSettings& settings = run.settings;
   const bool host = settings.device.is_host();
-  table.comment(fmt::format("moe_perf {}: mode {}, device {}{}, 1 rank, seed {}", MOELINK_VERSION, flags.place.mode,
-                            settings.device.name(), host ? fmt::format(", {} threads", num_threads) : "",
-                            settings.seed));
-  table.comment(fmt::format("payload {}, layout {}, alignment {}, routing {}, {} ids, weights {}",
-                            name_of(settings.payload), name_of(settings.layout), settings.alignment,
-                            name_of(settings.routing), name_of(settings.index), name_of(settings.weight_mode)));
-  table.comment(fmt::format("time: median of {} samples per call, {}", flags.measure.samples,
-                            host                           ? "host wall clock from enqueue to completion"
-                            : uses_graphs(flags, settings) ? fmt::format("graph replay, {} L2", flags.measure.cache)
-                                                           : fmt::format("launches, {} L2", flags.measure.cache)));
-  table.comment("logical: rows that experts receive or give; wire: all bytes read and written once");
-  table.comment(fmt::format("limit: time that {} needs to move the wire bytes, measured in this run, / time",
-                            host ? fmt::format("memcpy by {} threads", num_threads) : "a device-to-device copy"));
-  if (!host) table.comment("ceiling: time of the best plain kernel that only moves these rows, in this run, / time");
+  const std::string threads = fmt::format("{} thread(s){}", run.num_threads, run.is_local() ? "" : " of each rank");
+  table.comment(fmt::format("moe_perf {}: mode {}, device {}{}, {} rank{}{}, seed {}", MOELINK_VERSION,
+                            run.flags.place.mode, settings.device.name(), host ? ", " + threads : "",
+                            settings.num_ranks, settings.num_ranks == 1 ? "" : "s",
+                            run.is_local() ? "" : fmt::format(" on {} node(s)", run.num_nodes), settings.seed));
+  table.comment(traffic_words(settings));
+  if (settings.is_data_parallel()) table.comment(group_words(settings));
+  table.comment(time_words(run));
+  explain_wire(table, run);
+  table.comment(fmt::format("limit: time that {} needs to move {}, measured in this run, / time",
+                            host ? "memcpy by " + threads : "a device-to-device copy",
+                            run.is_local() ? "the wire bytes" : "what passes through a rank's memory"));
+  if (!host) {
+    table.comment(
+        "ceiling: time of the best plain kernel that only moves rows inside this memory, in this run, / time");
+  }
+  if (run.baseline() == "separate") {
+    table.comment(
+        fmt::format("separate: a local dispatch or combine of this rank's experts, and an all-reduce of the "
+                    "sums in {}, in separate launches",
+                    name_of(settings.computed())));
+  }
 }
 
-void add_row(Results& results, const MoeFlags& flags, const MoeSettings& settings, const Model& model,
-             std::int64_t num_tokens, const MoeResult& result, const PhaseResult& phase) {
+void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const MoeResult& result,
+             const PhaseResult& phase) {
+  const MoeSettings& settings = run.settings;
   const auto whole = [](double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); };
+  const auto median = [](const std::optional<Percentiles>& us) { return us ? std::optional(us->p50) : std::nullopt; };
   results.add({{"tool", "moe_perf"},
-               {"model", model.name},
-               {"mode", flags.place.mode},
+               {"model", name.model.name},
+               {"mode", run.flags.place.mode},
                {"device", settings.device.name()},
-               {"ranks", 1},
-               {"tokens", num_tokens},
-               {"hidden", model.hidden},
-               {"experts", model.num_experts},
-               {"topk", model.top_k},
+               {"ranks", settings.num_ranks},
+               {"nodes", run.num_nodes},
+               {"tokens", most_tokens(name)},
+               {"tokens_of_sources", text_of_tokens(name.tokens_of_source)},
+               {"hidden", name.model.hidden},
+               {"experts", name.model.num_experts},
+               {"topk", name.model.top_k},
                {"payload", name_of(settings.payload)},
                {"scale_bytes", settings.scale_bytes},
                {"layout", name_of(settings.layout)},
@@ -91,24 +152,35 @@ void add_row(Results& results, const MoeFlags& flags, const MoeSettings& setting
                {"routing", name_of(settings.routing)},
                {"index", name_of(settings.index)},
                {"weights", name_of(settings.weight_mode)},
+               {"tp_size", settings.tp_size},
+               {"replicas", settings.replicas},
+               {"fp32_partials", settings.fp32_partials},
+               {"max_sms", settings.max_sms},
+               {"calls", run.flags.phase},
                {"phase", phase.phase},
                {"plan", result.plan},
-               {"samples", flags.measure.samples},
+               {"samples", run.flags.measure.samples},
                {"sets", result.num_sets},
-               {"graph", uses_graphs(flags, settings)},
-               {"cache", flags.measure.cache},
+               {"graph", uses_graphs(run)},
+               {"cache", run.flags.measure.cache},
                {"p50_us", phase.us.p50},
                {"p99_us", phase.us.p99},
+               {"send_us", or_null(median(phase.send_us))},
+               {"receive_us", or_null(median(phase.receive_us))},
                {"logical_bytes", whole(phase.logical_bytes)},
-               {"wire_bytes", whole(phase.moved_bytes)},
+               {"wire_bytes", whole(run.is_local() ? phase.moved_bytes : phase.wire_bytes)},
+               {"moved_bytes", whole(phase.moved_bytes)},
                {"logical_gbps", phase.logical_gbps()},
-               {"wire_gbps", phase.wire_gbps()},
+               {"wire_gbps", phase.wire_gbps(run.is_local())},
+               {"link_us", or_null(phase.link_us)},
+               {"link_fraction", or_null(phase.link_fraction())},
                {"limit", settings.device.is_host() ? "memcpy" : "device copy"},
                {"limit_us", phase.limit_us},
                {"limit_fraction", phase.limit_fraction()},
                {"ceiling_us", or_null(phase.ceiling_us)},
                {"ceiling_fraction", or_null(phase.ceiling_fraction())},
-               {"naive_us", or_null(phase.naive_us)},
+               {"baseline", run.baseline()},
+               {"baseline_us", or_null(phase.baseline_us)},
                {"wrong", or_null(phase.wrong)}},
               phase.wrong);
 }

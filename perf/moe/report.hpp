@@ -10,16 +10,32 @@
 
 namespace moelink::perf {
 
-[[nodiscard]] std::vector<Column> moe_columns(const MoeFlags& flags, const MoeSettings& settings);
+/// What was measured: the same for every phase of a run, or of a case.
+struct MoeRun {
+  const MoeFlags& flags;
+  const MoeSettings& settings;
+  int num_nodes = 1;
+  int num_threads = 1;         ///< of each rank
+  std::string no_link_reason;  ///< why the link was not measured
 
-[[nodiscard]] std::vector<std::string> moe_cells(const MoeFlags& flags, const MoeSettings& settings, const Model& model,
-                                                 std::int64_t num_tokens, const PhaseResult& phase);
+  [[nodiscard]] bool is_local() const { return settings.mode == Mode::local; }
+  [[nodiscard]] bool has_link() const { return !is_local() && no_link_reason.empty(); }
+  [[nodiscard]] std::string baseline() const { return baseline_name(flags, settings); }
+};
+struct MoeCaseName {
+  const Model& model;
+  const std::vector<std::int64_t>& tokens_of_source;
+};
+
+[[nodiscard]] std::vector<Column> moe_columns(const MoeRun& run);
+
+[[nodiscard]] std::vector<std::string> moe_cells(const MoeRun& run, const MoeCaseName& name, const PhaseResult& phase);
 
 /// Lines that say what was measured, and how to read it.
-void introduce(Table& table, const MoeFlags& flags, const MoeSettings& settings, int num_threads);
+void introduce(Table& table, const MoeRun& run);
 
 /// Adds what JSON and CSV files say of one phase.
-void add_row(Results& results, const MoeFlags& flags, const MoeSettings& settings, const Model& model,
-             std::int64_t num_tokens, const MoeResult& result, const PhaseResult& phase);
+void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const MoeResult& result,
+             const PhaseResult& phase);
 
 }  // namespace moelink::perf

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <CLI/CLI.hpp>
 
+#include "perf/common/size_list.hpp"
 #include "perf/common/usage_error.hpp"
 
 namespace moelink::perf {
@@ -22,10 +24,42 @@ Enum value_of(const std::string& name, const char* flag, const std::array<Enum, 
   throw UsageError(fmt::format("{}: '{}' is not known; give one of:{}", flag, name, known));
 }
 
+constexpr std::array kModes = {Mode::local, Mode::tensor_parallel, Mode::nvlink, Mode::p2p};
 constexpr std::array kLayouts = {Layout::packed, Layout::batched};
 constexpr std::array kPayloads = {DataType::bfloat16, DataType::float16, DataType::float32, DataType::bytes};
 constexpr std::array kWeightModes = {WeightMode::on_combine, WeightMode::on_input, WeightMode::none};
 constexpr std::array kIndexTypes = {IndexType::int32, IndexType::int64};
+
+/// The tokens of each source, from those of each rank.
+std::vector<std::int64_t> tokens_per_source(const std::vector<std::int64_t>& of_rank, const Placement& placement) {
+  if (of_rank.size() != static_cast<std::size_t>(placement.num_ranks)) {
+    throw UsageError(fmt::format("--tokens-per-rank: {} numbers for {} ranks; give one for each", of_rank.size(),
+                                 placement.num_ranks));
+  }
+  std::vector<std::int64_t> of_source;
+  for (int rank = 0; rank < placement.num_ranks; ++rank) {
+    const std::int64_t tokens = of_rank[static_cast<std::size_t>(rank)];
+    if (placement.source_of(rank) == static_cast<int>(of_source.size())) of_source.push_back(tokens);
+    if (tokens != of_source.back()) {
+      throw UsageError(
+          fmt::format("--tokens-per-rank: rank {} has {} tokens, but passes the same as a rank with {}; "
+                      "give equal numbers inside a group",
+                      rank, tokens, of_source.back()));
+    }
+  }
+  return of_source;
+}
+
+std::vector<std::vector<std::int64_t>> token_counts_of(const MoeFlags& flags, const Placement& placement) {
+  if (!flags.tokens_per_rank.empty()) {
+    return {tokens_per_source(parse_size_list(flags.tokens_per_rank, "--tokens-per-rank"), placement)};
+  }
+  std::vector<std::vector<std::int64_t>> counts;
+  for (const std::int64_t tokens : flags.tokens.sizes()) {
+    counts.emplace_back(static_cast<std::size_t>(placement.num_sources()), tokens);
+  }
+  return counts;
+}
 
 }  // namespace
 
@@ -34,7 +68,9 @@ void MoeFlags::add_to(CLI::App& app) {
   add_model_flags(app, model);
   add_measure_flags(app, measure);
   add_baseline_flag(app, baseline, {"naive"});
-  add_place_flags(app, place, {"local"});
+  add_place_flags(app, place, {"local", "tp", "nvlink", "p2p"});
+  add_rank_flags(app, ranks);
+  add_rank_traffic_flags(app);
   add_output_flags(app, output);
   const auto add = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str()->group("Traffic");
@@ -49,12 +85,33 @@ void MoeFlags::add_to(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
   add("--weights", weights, "on_combine, on_input or none: who multiplies by the routing weights");
   add("--index", index, "int32 or int64 expert ids");
-  add("--max-sms", max_sms, "most SMs (host: threads) one call may occupy; 0: as many as are useful")
+  add("--max-sms,--sms", max_sms, "most SMs (host: threads) one call may occupy; 0: as many as are useful")
       ->check(CLI::Range(0, 1 << 20));
 }
 
-MoeSettings::MoeSettings(const MoeFlags& flags)
-    : device(flags.place.device()),
+void MoeFlags::add_rank_traffic_flags(CLI::App& app) {
+  const auto add = [&app](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->capture_default_str()->group("Several ranks");
+  };
+  add("--tp-size", tp_size, "nvlink, p2p: ranks of a group, which pass the same tokens and all get the result")
+      ->check(CLI::Range(1, 1024));
+  add("--tokens-per-rank", tokens_per_rank, "one number for each rank, instead of --tokens: 5,0,3K")->type_name("LIST");
+  add("--phase", phase, "fused, or split: send and receive are calls of their own, each timed")
+      ->check(CLI::IsMember({"fused", "split"}));
+  add("--replicas", replicas, "nvlink, p2p: expert e lives in 1 + e mod this many places")->check(CLI::Range(1, 64));
+  app.add_flag("--fp32-partials", fp32_partials, "nvlink, p2p: a rank's part of a token's sum travels in fp32")
+      ->group("Several ranks");
+}
+
+MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator)
+    : device(communicator.device()),
+      mode(value_of(flags.place.mode, "--mode", kModes)),
+      rank(communicator.rank()),
+      num_ranks(communicator.size()),
+      tp_size(flags.tp_size),
+      replicas(flags.replicas),
+      fp32_partials(flags.fp32_partials),
+      split(flags.phase == "split"),
       routing(routing_of_name(flags.routing)),
       layout(value_of(flags.layout, "--layout", kLayouts)),
       payload(value_of(flags.payload, "--payload", kPayloads)),
@@ -74,6 +131,31 @@ MoeSettings::MoeSettings(const MoeFlags& flags)
   if (payload == DataType::bytes && weight_mode == WeightMode::on_input) {
     throw UsageError("--weights on_input multiplies rows, which opaque --payload bytes cannot be; give on_combine");
   }
+  require_mode_of_flags(flags);
+  token_counts = token_counts_of(flags, placement(1));
+}
+
+void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {
+  if (mode == Mode::local && num_ranks != 1) {
+    throw UsageError(
+        fmt::format("--mode local is for one rank, and there are {}; give --mode tp, nvlink or p2p", num_ranks));
+  }
+  if (!is_data_parallel() && (tp_size != 1 || replicas != 1 || fp32_partials)) {
+    throw UsageError(fmt::format("--tp-size, --replicas and --fp32-partials are for --mode nvlink and p2p, not for {}",
+                                 flags.place.mode));
+  }
+  if (num_ranks % tp_size != 0) {
+    throw UsageError(fmt::format("--tp-size: {} ranks cannot be divided into groups of {}", num_ranks, tp_size));
+  }
+  if (flags.baseline == "naive" && mode != Mode::local) {
+    throw UsageError("--baseline naive is for --mode local: plain loops over the tokens of one rank");
+  }
+}
+
+std::string text_of_tokens(const std::vector<std::int64_t>& tokens_of_source) {
+  const bool equal = std::ranges::count(tokens_of_source, tokens_of_source.front()) ==
+                     static_cast<std::ptrdiff_t>(tokens_of_source.size());
+  return equal ? std::to_string(tokens_of_source.front()) : fmt::format("{}", fmt::join(tokens_of_source, ","));
 }
 
 }  // namespace moelink::perf

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "moelink/exchange.hpp"
 #include "perf/common/flags.hpp"
+#include "perf/common/ranks.hpp"
 #include "perf/common/routing.hpp"
+#include "perf/reference/sources.hpp"
 
 namespace moelink::perf {
 
@@ -15,9 +18,12 @@ struct MoeFlags {
   SweepFlags tokens;
   MeasureFlags measure;
   PlaceFlags place;
+  RankFlags ranks;
   OutputFlags output;
   ModelFlags model;
   std::string baseline;
+  std::string tokens_per_rank;
+  std::string phase = "fused";
   std::string routing = "uniform";
   std::string layout = "packed";
   std::string payload = "bf16";
@@ -27,15 +33,29 @@ struct MoeFlags {
   std::int64_t capacity = 0;
   std::int64_t scale_bytes = 0;
   int max_sms = 0;
+  int tp_size = 1;
+  int replicas = 1;
+  bool fp32_partials = false;
 
   void add_to(CLI::App& app);
+
+ private:
+  void add_rank_traffic_flags(CLI::App& app);
 };
 
-/// The same, understood: what every case of a run shares.
+/// The same, understood, on one rank: what every case of a run shares.
 struct MoeSettings {
-  explicit MoeSettings(const MoeFlags& flags);
+  /// Throws UsageError for flags that these ranks cannot follow.
+  MoeSettings(const MoeFlags& flags, const Communicator& communicator);
 
   Device device;
+  Mode mode;
+  int rank;
+  int num_ranks;
+  int tp_size;
+  int replicas;
+  bool fp32_partials;
+  bool split;  ///< calls in halves, each timed
   RoutingKind routing;
   Layout layout;
   DataType payload;
@@ -46,9 +66,23 @@ struct MoeSettings {
   std::int64_t scale_bytes;
   int max_sms;
   std::uint64_t seed;
+  std::vector<std::vector<std::int64_t>> token_counts;  ///< of each source, for one case after the other
 
   /// Element type of expert outputs and of the result: the payload's, or bf16 if that cannot be computed on.
   [[nodiscard]] DataType computed() const { return payload == DataType::bytes ? DataType::bfloat16 : payload; }
+  /// Every rank, or group of ranks, has tokens of its own.
+  [[nodiscard]] bool is_data_parallel() const { return mode == Mode::nvlink || mode == Mode::p2p; }
+  /// What a rank sends home is its part of a sum, rounded.
+  [[nodiscard]] bool rounds_parts() const { return is_data_parallel() && !fp32_partials; }
+  [[nodiscard]] Placement placement(std::int64_t num_experts) const {
+    return make_placement(num_ranks, mode == Mode::tensor_parallel ? num_ranks : tp_size, num_experts, replicas);
+  }
+
+ private:
+  void require_mode_of_flags(const MoeFlags& flags) const;
 };
+
+/// "4096", or "5,0,3" where sources differ.
+[[nodiscard]] std::string text_of_tokens(const std::vector<std::int64_t>& tokens_of_source);
 
 }  // namespace moelink::perf

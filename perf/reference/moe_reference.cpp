@@ -62,13 +62,13 @@ void compare_row(const std::vector<Bits>& expected, const std::byte* seen_bytes,
   });
 }
 
-/// Calls `check(row, entry)` for every row of the range that is not a pad.
+/// Calls `check(row, {source, entry})` for every row of the range that is not a pad.
 template <class Check>
 void for_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, Team& team, Check&& check) {
   team.for_ranges(count, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t entry = moe.plan->entry_of_row[static_cast<std::size_t>(first_row + i)];
-      if (entry >= 0) check(i, entry);
+      if (entry >= 0) check(i, moe.sources->locate(entry));
     }
   });
 }
@@ -77,41 +77,45 @@ void for_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, Te
 
 void check_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows, Team& team,
                 Mismatches& mismatches) {
-  visit_element(moe.tokens.type, [&](auto element) {
+  visit_element(moe.own_tokens().type, [&](auto element) {
     using Element = decltype(element);
-    const auto columns = moe.tokens.row_bytes / static_cast<std::int64_t>(sizeof(typename Element::Bits));
-    for_rows(moe, first_row, count, team, [&](std::int64_t i, std::int64_t entry) {
+    const std::int64_t row_bytes = moe.own_tokens().row_bytes;
+    const auto columns = row_bytes / static_cast<std::int64_t>(sizeof(typename Element::Bits));
+    for_rows(moe, first_row, count, team, [&](std::int64_t i, Sources::Entry from) {
       thread_local Row<Element> expected(0);
       expected.values.resize(static_cast<std::size_t>(columns));
-      moe.tokens.make_row(entry / moe.routing->top_k, expected.bytes());
+      moe.tokens[static_cast<std::size_t>(from.source)].make_row(from.entry / moe.sources->top_k(), expected.bytes());
       if (moe.weight_mode == WeightMode::on_input) {
-        scale_row(expected, moe.routing->weights[static_cast<std::size_t>(entry)]);
+        scale_row(expected, (*moe.sources)[from.source].weights[static_cast<std::size_t>(from.entry)]);
       }
-      compare_row(expected.values, rows + i * moe.tokens.row_bytes, "dispatched row", first_row + i, mismatches);
+      compare_row(expected.values, rows + i * row_bytes, "dispatched row", first_row + i, mismatches);
     });
   });
 }
 
 void check_scales(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* scales, Team& team,
                   Mismatches& mismatches) {
-  for_rows(moe, first_row, count, team, [&](std::int64_t i, std::int64_t entry) {
+  const std::int64_t row_bytes = moe.own_scales().row_bytes;
+  for_rows(moe, first_row, count, team, [&](std::int64_t i, Sources::Entry from) {
     thread_local Row<OpaqueByte> expected(0);
-    expected.values.resize(static_cast<std::size_t>(moe.scales.row_bytes));
-    moe.scales.make_row(entry / moe.routing->top_k, expected.bytes());
-    compare_row(expected.values, scales + i * moe.scales.row_bytes, "scales of row", first_row + i, mismatches);
+    expected.values.resize(static_cast<std::size_t>(row_bytes));
+    moe.scales[static_cast<std::size_t>(from.source)].make_row(from.entry / moe.sources->top_k(), expected.bytes());
+    compare_row(expected.values, scales + i * row_bytes, "scales of row", first_row + i, mismatches);
   });
 }
 
 void apply_experts(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows,
                    std::byte* expert_output, Team& team) {
-  visit_element(moe.tokens.type, [&](auto in) {
+  visit_element(moe.own_tokens().type, [&](auto in) {
     visit_number(moe.expert_output, [&](auto out) {
       using In = decltype(in);
       using Out = decltype(out);
       const auto out_bytes = moe.hidden * static_cast<std::int64_t>(sizeof(typename Out::Bits));
-      for_rows(moe, first_row, count, team, [&](std::int64_t i, std::int64_t) {
-        expert_row<In, Out>(moe.plan->expert_of_row[static_cast<std::size_t>(first_row + i)],
-                            reinterpret_cast<const typename In::Bits*>(rows + i * moe.tokens.row_bytes), moe.hidden,
+      const std::int64_t first_expert = moe.placement->first_expert(moe.plan->rank);
+      const std::int64_t row_bytes = moe.own_tokens().row_bytes;
+      for_rows(moe, first_row, count, team, [&](std::int64_t i, Sources::Entry) {
+        expert_row<In, Out>(first_expert + moe.plan->expert_of_row[static_cast<std::size_t>(first_row + i)],
+                            reinterpret_cast<const typename In::Bits*>(rows + i * row_bytes), moe.hidden,
                             reinterpret_cast<typename Out::Bits*>(expert_output + i * out_bytes));
       });
     });
@@ -120,26 +124,26 @@ void apply_experts(const MoeCase& moe, std::int64_t first_row, std::int64_t coun
 
 namespace {
 
-/// One token's sum, in the documented order: k ascending from zero, product and sum each rounded.
+/// One token's sum, in the documented order: from zero, part by part, ranks ascending; a part from zero, k ascending,
+/// product and sum each rounded.
 template <class In, class Mid, class Out>
 class TokenSum {
  public:
   explicit TokenSum(const MoeCase& moe)
       : moe_(moe),
+        routing_(moe.routing()),
         token_(moe.hidden),
         row_(moe.hidden),
         expert_output_(moe.hidden),
+        part_(static_cast<std::size_t>(moe.hidden)),
         sum_(static_cast<std::size_t>(moe.hidden)),
         output_(moe.hidden) {}
 
   const std::vector<typename Out::Bits>& operator()(std::int64_t token) {
-    moe_.tokens.make_row(token, token_.bytes());
+    moe_.own_tokens().make_row(token, token_.bytes());
     std::fill(sum_.begin(), sum_.end(), 0.0F);
-    for (int k = 0; k < moe_.routing->top_k; ++k) {
-      const auto entry = static_cast<std::size_t>(token * moe_.routing->top_k + k);
-      if (moe_.plan->row_of_entry[entry] >= 0) {
-        add(moe_.routing->expert_ids[entry], moe_.routing->weights[entry]);
-      }
+    for (int rank = first_rank(token); rank < moe_.placement->num_ranks; rank = next_rank(token, rank)) {
+      add_part(token, rank);
     }
     for (std::size_t i = 0; i < sum_.size(); ++i) {
       output_.values[i] = Out::store(sum_[i]);
@@ -148,7 +152,34 @@ class TokenSum {
   }
 
  private:
-  void add(std::int64_t expert, float weight) {
+  [[nodiscard]] int first_rank(std::int64_t token) const { return next_rank(token, -1); }
+
+  /// The lowest rank above `rank` that has a row of the token; a part without rows is zero and changes nothing.
+  [[nodiscard]] int next_rank(std::int64_t token, int rank) const {
+    int next = moe_.placement->num_ranks;
+    for (std::int64_t entry = token * routing_.top_k; entry < (token + 1) * routing_.top_k; ++entry) {
+      const std::int32_t expert = moe_.plan->expert_of_entry[static_cast<std::size_t>(entry)];
+      if (expert < 0) continue;
+      const int owner = moe_.placement->owner_of(expert);
+      if (owner > rank) next = std::min(next, owner);
+    }
+    return next;
+  }
+
+  void add_part(std::int64_t token, int rank) {
+    std::fill(part_.begin(), part_.end(), 0.0F);
+    for (std::int64_t entry = token * routing_.top_k; entry < (token + 1) * routing_.top_k; ++entry) {
+      const std::int32_t expert = moe_.plan->expert_of_entry[static_cast<std::size_t>(entry)];
+      if (expert >= 0 && moe_.placement->owner_of(expert) == rank) {
+        add_row(expert, routing_.weights[static_cast<std::size_t>(entry)]);
+      }
+    }
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      sum_[i] += moe_.rounded_parts ? Mid::load(Mid::store(part_[i])) : part_[i];
+    }
+  }
+
+  void add_row(std::int64_t expert, float weight) {
     const auto* in = token_.values.data();
     if (moe_.weight_mode == WeightMode::on_input) {
       row_.values = token_.values;
@@ -157,19 +188,21 @@ class TokenSum {
     }
     expert_row<In, Mid>(expert, in, moe_.hidden, expert_output_.values.data());
     const typename Mid::Bits* y = expert_output_.values.data();
-    float* sum = sum_.data();
+    float* part = part_.data();
     const std::int64_t hidden = moe_.hidden;
     if (moe_.weight_mode == WeightMode::on_combine) {
-      for (std::int64_t i = 0; i < hidden; ++i) sum[i] += weight * Mid::load(y[i]);
+      for (std::int64_t i = 0; i < hidden; ++i) part[i] += weight * Mid::load(y[i]);
     } else {
-      for (std::int64_t i = 0; i < hidden; ++i) sum[i] += Mid::load(y[i]);
+      for (std::int64_t i = 0; i < hidden; ++i) part[i] += Mid::load(y[i]);
     }
   }
 
   const MoeCase& moe_;
+  const Routing& routing_;
   Row<In> token_;
   Row<In> row_;
   Row<Mid> expert_output_;
+  std::vector<float> part_;
   std::vector<float> sum_;
   Row<Out> output_;
 };
@@ -178,7 +211,7 @@ class TokenSum {
 
 void check_output(const MoeCase& moe, std::int64_t first_token, std::int64_t count, const std::byte* output, Team& team,
                   Mismatches& mismatches) {
-  visit_element(moe.tokens.type, [&](auto in) {
+  visit_element(moe.own_tokens().type, [&](auto in) {
     visit_number(moe.expert_output, [&](auto mid) {
       visit_number(moe.output, [&](auto out) {
         using Out = decltype(out);

@@ -12,21 +12,21 @@ class NaiveLoops {
  public:
   NaiveLoops(const MoeCase& moe, Team& team)
       : moe_(moe),
-        routing_(*moe.routing),
-        tokens_(filled(moe.tokens, team)),
-        rows_(num_entries() * static_cast<std::size_t>(moe.tokens.row_bytes)),
+        routing_(moe.routing()),
+        tokens_(filled(moe.own_tokens(), team)),
+        rows_(num_entries() * static_cast<std::size_t>(moe.own_tokens().row_bytes)),
         expert_output_(filled({.type = moe.expert_output,
                                .rows = static_cast<std::int64_t>(num_entries()),
                                .row_bytes = output_row_bytes(),
-                               .seed = moe.tokens.seed + 1},
+                               .seed = moe.own_tokens().seed + 1},
                               team)),
-        output_(static_cast<std::size_t>(moe.tokens.rows * output_row_bytes())),
+        output_(static_cast<std::size_t>(moe.own_tokens().rows * output_row_bytes())),
         next_row_(static_cast<std::size_t>(routing_.num_experts)),
         row_of_entry_(num_entries()) {}
 
   void dispatch() {
     place_experts();
-    const std::int64_t row_bytes = moe_.tokens.row_bytes;
+    const std::int64_t row_bytes = moe_.own_tokens().row_bytes;
     for (std::size_t entry = 0; entry < row_of_entry_.size(); ++entry) {
       const std::int64_t row = next_row_[static_cast<std::size_t>(routing_.expert_ids[entry])]++;
       row_of_entry_[entry] = row;

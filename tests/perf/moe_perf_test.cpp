@@ -62,7 +62,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(MoePerf, WrongValueInDispatchIsFoundAndFailsTheRun) {
   MoeHooks hooks;
-  hooks.after_dispatch = [](MutableMatrixView rows, StreamView) { static_cast<std::uint16_t*>(rows.data)[70] ^= 1; };
+  hooks.after_dispatch = [](int, MutableMatrixView rows, StreamView) {
+    static_cast<std::uint16_t*>(rows.data)[70] ^= 1;
+  };
   const Outcome result = run_small({"--tokens", "33"}, hooks);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.table.find("FAILED"), std::string::npos) << result.table;
@@ -72,7 +74,9 @@ TEST(MoePerf, WrongValueInDispatchIsFoundAndFailsTheRun) {
 TEST(MoePerf, WrongValueInCombineIsFoundAndCounted) {
   const std::string path = temporary("wrong.json");
   MoeHooks hooks;
-  hooks.after_combine = [](MutableMatrixView output, StreamView) { static_cast<std::uint16_t*>(output.data)[5] ^= 1; };
+  hooks.after_combine = [](int, MutableMatrixView output, StreamView) {
+    static_cast<std::uint16_t*>(output.data)[5] ^= 1;
+  };
   EXPECT_EQ(run_small({"--tokens", "33", "-c", "3", "--json", path}, hooks).exit_code, 1);
   const auto rows = rows_of(path);
   ASSERT_EQ(rows.size(), 2U);
@@ -90,7 +94,7 @@ TEST(MoePerf, JsonRowsHaveWhatReadersRelyOn) {
       EXPECT_TRUE(row.at(key).is_string()) << key;
     }
     for (const char* key : {"ranks", "tokens", "hidden", "experts", "topk", "p50_us", "p99_us", "logical_gbps",
-                            "wire_gbps", "limit_fraction", "wrong", "naive_us"}) {
+                            "wire_gbps", "limit_fraction", "wrong", "baseline_us"}) {
       EXPECT_TRUE(row.at(key).is_number()) << key;
     }
     EXPECT_GT(row["p50_us"], 0);

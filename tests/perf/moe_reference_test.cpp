@@ -23,7 +23,7 @@ class MoeReference : public testing::TestWithParam<WeightMode> {
       const std::int64_t entry = plan_.entry_of_row[static_cast<std::size_t>(row)];
       std::uint16_t* to = rows_.data() + row * kHidden;
       if (entry < 0) continue;
-      moe_.tokens.make_row(entry / routing_.top_k, reinterpret_cast<std::byte*>(to));
+      moe_.own_tokens().make_row(entry / routing_.top_k, reinterpret_cast<std::byte*>(to));
       for (std::int64_t i = 0; GetParam() == WeightMode::on_input && i < kHidden; ++i) {
         to[i] = BFloat16::store(BFloat16::load(to[i]) * routing_.weights[static_cast<std::size_t>(entry)]);
       }
@@ -62,10 +62,13 @@ class MoeReference : public testing::TestWithParam<WeightMode> {
   }
 
   Routing routing_ = make_routing(RoutingKind::uniform, 40, 8, 3, 11);
-  RowPlan plan_ = plan_packed_rows(routing_, 8);
-  MoeCase moe_{.routing = &routing_,
+  Placement placement_ = make_placement(1, 1, 8, 1);
+  Sources sources_ = Sources({routing_});
+  RowPlan plan_ = plan_packed_rows(sources_, placement_, 0, 8);
+  MoeCase moe_{.sources = &sources_,
+               .placement = &placement_,
                .plan = &plan_,
-               .tokens = {DataType::bfloat16, 40, kHidden * 2, 12},
+               .tokens = {{DataType::bfloat16, 40, kHidden * 2, 12}},
                .weight_mode = GetParam(),
                .hidden = kHidden};
   std::vector<std::uint16_t> rows_ =
@@ -101,11 +104,13 @@ TEST_P(MoeReference, TokenAtTheWrongExpertDoesNotCancelOut) {
     EXPECT_GT(wrong_outputs(), kHidden / 2);
   }
   routing_.expert_ids[0] = (routing_.expert_ids[0] + 1) % 8;
+  sum_outputs();
   EXPECT_GT(wrong_outputs(), kHidden / 2);
 }
 
 TEST_P(MoeReference, DroppedEntriesAddNothing) {
   plan_.row_of_entry[4] = -1;
+  plan_.expert_of_entry[4] = -1;
   EXPECT_GT(wrong_outputs(), 0);
   sum_outputs();
   EXPECT_EQ(wrong_outputs(), 0);

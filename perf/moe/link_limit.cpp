@@ -1,0 +1,127 @@
+#include "perf/moe/link_limit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+
+#include "perf/common/payload.hpp"
+
+#if MOELINK_PERF_HAVE_CEILINGS
+#include "perf/ceiling/row_kernels.hpp"
+#endif
+
+namespace moelink::perf {
+namespace {
+
+constexpr std::int64_t kLargestCopyBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kRowBytes = 16384;  // what kernels store at a time; every offset is a multiple
+constexpr std::int64_t kSmallestShareBytes = 64 << 10;
+
+int next_rank(const Communicator& communicator) { return (communicator.rank() + 1) % communicator.size(); }
+
+/// Why this rank cannot store to the next one.
+std::string obstacle(const Communicator& communicator) {
+  const Topology& topology = communicator.topology();
+  if (communicator.size() == 1) return "there is one rank";
+  const int next = next_rank(communicator);
+  if (!topology.same_process(communicator.rank(), next)) {
+    return "ranks are in several processes; give --ranks instead of a launcher";
+  }
+  const Device here = communicator.device();
+  const Device there = topology.rank(next).device;
+  if (here.is_host()) return "";
+#if MOELINK_PERF_HAVE_CEILINGS
+  if (here == there || enable_peer(here.ordinal(), there.ordinal())) return "";
+  return fmt::format("{} cannot store to {}", here.name(), there.name());
+#else
+  return fmt::format("{} and {}: this build has no kernels that store, it was made without nvcc", here.name(),
+                     there.name());
+#endif
+}
+
+/// The first rank's obstacle, on every rank.
+std::string any_obstacle(const Communicator& communicator) {
+  const std::string mine = obstacle(communicator);
+  for (const auto& words : communicator.all_gather(std::as_bytes(std::span(mine)))) {
+    if (!words.empty()) return {reinterpret_cast<const char*>(words.data()), words.size()};
+  }
+  return "";
+}
+
+}  // namespace
+
+LinkLimit::LinkLimit(const Communicator& communicator, StreamView stream, Team& team)
+    : communicator_(communicator), stream_(stream), team_(team), reason_(any_obstacle(communicator)) {}
+
+void LinkLimit::reserve(std::int64_t bytes) {
+  if (static_cast<std::int64_t>(from_.size_bytes()) >= bytes) return;
+  communicator_.barrier();  // nobody stores to the old one any more
+  from_ = Buffer();
+  to_ = Buffer();
+  const std::int64_t rows = (bytes + kRowBytes - 1) / kRowBytes;
+  from_ = Buffer(stream_.device(), static_cast<std::size_t>(rows * kRowBytes));
+  to_ = Buffer(stream_.device(), static_cast<std::size_t>(rows * kRowBytes));
+  upload({.type = DataType::bytes, .rows = rows, .row_bytes = kRowBytes, .seed = 1}, from_.data(), stream_, team_);
+  upload({.type = DataType::bytes, .rows = rows, .row_bytes = kRowBytes, .seed = 2}, to_.data(), stream_, team_);
+  std::vector<std::int32_t> places(static_cast<std::size_t>(rows));
+  std::iota(places.begin(), places.end(), 0);
+  places_ = Buffer(stream_.device(), places.size() * sizeof(std::int32_t));
+  copy_bytes(places_.data(), places.data(), places.size() * sizeof(std::int32_t), stream_);
+  stream_.synchronize();
+  const void* mine = to_.data();
+  const auto all = communicator_.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::memcpy(&peer_, all[static_cast<std::size_t>(next_rank(communicator_))].data(), sizeof(peer_));
+}
+
+void LinkLimit::copy(std::int64_t offset, std::int64_t bytes) {
+  std::byte* from = from_.as<std::byte>() + offset;
+  std::byte* to = peer_ + offset;
+#if MOELINK_PERF_HAVE_CEILINGS
+  if (stream_.device().is_cuda()) {
+    const std::int64_t row_bytes = std::min(bytes, kRowBytes);
+    launch_expand({.token_rows = from,
+                   .expert_rows = to,
+                   .row_of_entry = places_.as<std::int32_t>(),
+                   .num_tokens = bytes / row_bytes,
+                   .top_k = 1,
+                   .row_bytes = row_bytes},
+                  {.threads = 1024, .max_blocks = 0}, stream_.cuda_handle());
+    return;
+  }
+#endif
+  if (bytes < 2 * kSmallestShareBytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
+  team_.run([&](int thread) {
+    const std::int64_t begin = bytes * thread / team_.size();
+    const std::int64_t end = bytes * (thread + 1) / team_.size();
+    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+std::vector<CopyWork> LinkLimit::prepare(const std::vector<std::int64_t>& wire_bytes, int num_sets) {
+  if (!reason_.empty()) return {};
+  std::vector<CopyWork> works;
+  std::int64_t most_bytes = 0;
+  for (const std::int64_t wanted : wire_bytes) {
+    // Whole rows, or a part of one in units of 16 bytes; the scale makes up for what is left out.
+    const std::int64_t unit = wanted < kRowBytes ? 16 : kRowBytes;
+    const std::int64_t copied = std::clamp<std::int64_t>(wanted / unit * unit, 16, kLargestCopyBytes);
+    const std::int64_t pitch = (copied + kRowBytes - 1) / kRowBytes * kRowBytes;
+    const auto sets = static_cast<int>(std::clamp<std::int64_t>(kLargestCopyBytes / pitch, 1, num_sets));
+    const auto enqueue = [this, sets, copied, pitch] {
+      for (int set = 0; set < sets; ++set) copy(set * pitch, copied);
+    };
+    works.push_back({.work = {.enqueue = enqueue, .num_calls = sets},
+                     .scale = static_cast<double>(wanted) / static_cast<double>(copied)});
+    most_bytes = std::max(most_bytes, pitch * sets);
+  }
+  reserve(most_bytes);
+  return works;
+}
+
+}  // namespace moelink::perf
