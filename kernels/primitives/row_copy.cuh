@@ -28,13 +28,23 @@ class RowPart {
 
   MOELINK_DEVICE explicit RowPart(S) {}
 
-  /// By the block: begins to read `bytes` bytes (a multiple of 16, at most kMaxBytes; none if not above 0).
+  /// By the block: begins to read `bytes` bytes (a multiple of 16, at most kMaxBytes; none if not above 0) that nobody
+  /// writes while the kernel runs.
   MOELINK_DEVICE void load(const Exec& ex, const u8* source, i32 bytes) {
     left_ = bytes - ex.thread() * 16;
     const u8* mine = source + ex.thread() * 16;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (i * kStep < left_) held_[i] = ld_nc_v4_once(mine + i * kStep);
+    }
+  }
+  /// The same of what others have written, after the block has acquired it.
+  MOELINK_DEVICE void load_received(const Exec& ex, const u8* source, i32 bytes) {
+    left_ = bytes - ex.thread() * 16;
+    const u8* mine = source + ex.thread() * 16;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (i * kStep < left_) held_[i] = ld_v4_once(mine + i * kStep);
     }
   }
 
@@ -59,6 +69,15 @@ class RowPart {
     }
   }
 
+  /// By the block: writes the part to `place` as it is, for a peer to read.
+  MOELINK_DEVICE void send(const Exec& ex, u8* place) const {
+    u8* mine = place + ex.thread() * 16;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (i * kStep < left_) st_v4_no_allocate(mine + i * kStep, held_[i]);
+    }
+  }
+
  private:
   i32 left_ = 0;  ///< bytes from this thread's first to the end
   Vec16 held_[kVectors];
@@ -77,6 +96,7 @@ class RowPart {
     source_ = source;
     bytes_ = max_of(bytes, 0);
   }
+  void load_received(const Exec& ex, const u8* source, i32 bytes) { load(ex, source, bytes); }
   void store_all(const Exec& ex, u8* base, i64 row_stride_bytes, const i32* rows, const float* weights,
                  bool streaming) const {
     for (int k = 0; k < top_k_; ++k) {
@@ -87,6 +107,7 @@ class RowPart {
     host_copy_row(place, source_, bytes_, weighted_, weight, streaming);
     if (streaming) host_stream_fence();
   }
+  void send(const Exec&, u8* place) const { host_copy_row(place, source_, bytes_, Element::none, 1.0F, false); }
 
  private:
   Element weighted_;

@@ -62,6 +62,14 @@ class ScalePart {
       }
     }
   }
+  /// By the block: writes them to one place, for a peer to read.
+  MOELINK_DEVICE void send(const Exec& ex, void* place) const {
+    if constexpr (kUnits != 0) {
+      Unit* units = static_cast<Unit*>(place);
+      if (ex.thread() < kUnits) units[ex.thread()] = held_;
+      for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+    }
+  }
   /// By one thread: copies one token's scales.
   MOELINK_DEVICE void copy(void* place, const void* source) const {
     MOELINK_UNROLL
@@ -89,6 +97,7 @@ class ScalePart {
       if (rows[k] >= 0) copy(base + static_cast<i64>(rows[k]) * bytes_, source_);
     }
   }
+  void send(const Exec&, void* place) const { copy(place, source_); }
   void copy(void* place, const void* source) const {
     if (bytes_ != 0) std::memcpy(place, source, static_cast<u64>(bytes_));
   }

@@ -157,6 +157,21 @@ MOELINK_DEVICE WordPair ld_relaxed_sys_pair(const WordPair* address) {
   return value;
 }
 
+/// The same; whichever of the two is the one expected, what its writer released is visible afterwards.
+MOELINK_DEVICE WordPair ld_acquire_sys_pair(const WordPair* address) {
+  WordPair value{};
+#if MOELINK_ON_DEVICE
+  asm volatile("ld.acquire.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(value.first), "=l"(value.second)
+               : "l"(address)
+               : "memory");
+#else
+  value.first = atomic_word(&address->first).load(std::memory_order_acquire);
+  value.second = atomic_word(&address->second).load(std::memory_order_acquire);
+#endif
+  return value;
+}
+
 /// The write that ld_relaxed_sys_pair reads.
 MOELINK_DEVICE void st_relaxed_sys_pair(WordPair* address, WordPair value) {
 #if MOELINK_ON_DEVICE

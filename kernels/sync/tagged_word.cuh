@@ -1,5 +1,5 @@
 // Words that say which call they belong to: 32 bits of data and a tag made of the epoch, in 64 bits that one access reads
-// or writes whole. Whoever sees the tag has the data: no flag, no fence, one trip.
+// or writes whole. Whoever sees the tag has the data: no flag, one trip.
 #pragma once
 
 #include "moelink/device/ptx/load_store.cuh"

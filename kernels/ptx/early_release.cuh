@@ -1,0 +1,30 @@
+// A release whose fence runs ahead of its stores.
+#pragma once
+
+#include "moelink/device/ptx/load_store.cuh"
+
+namespace moelink {
+
+/// Stores through it release, at system scope, whatever was done and observed before it was made. On a GPU the fence,
+/// which takes its time, is where it is made: early, while loads are under way. On the host the stores themselves are
+/// releases, which covers more.
+class EarlyRelease {
+ public:
+  MOELINK_DEVICE EarlyRelease() {
+#if MOELINK_ON_DEVICE
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+  }
+
+  /// Two words, each atomic on its own: what ld_acquire_sys_pair reads.
+  MOELINK_DEVICE void store_pair(WordPair* address, WordPair value) const {
+#if MOELINK_ON_DEVICE
+    st_relaxed_sys_pair(address, value);
+#else
+    atomic_word(&address->first).store(value.first, std::memory_order_release);
+    atomic_word(&address->second).store(value.second, std::memory_order_release);
+#endif
+  }
+};
+
+}  // namespace moelink
