@@ -31,6 +31,11 @@ class FailureKeeper {
     }
     throw *failure_;
   }
+  void keep(const PutFailure& failure) {
+    if (!failure_) {
+      failure_.emplace(failure);
+    }
+  }
 
  private:
   std::optional<PutFailure> failure_;

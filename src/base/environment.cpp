@@ -84,6 +84,26 @@ constexpr std::array kVariables = {
         [](Environment& e, const Variable& v, const std::string& value) { e.nvls = e.nvls && parse_switch(v, value); }},
     Variable{"NCCL_NVLS_ENABLE", "0: as MOELINK_NVLS=0; any other value is left to NCCL",
              [](Environment& e, const Variable&, const std::string& value) { e.nvls = e.nvls && value != "0"; }},
+    Variable{"MOELINK_VERBS", "path of the verbs library for RDMA (default libibverbs.so.1)",
+             [](Environment& e, const Variable&, const std::string& value) { e.verbs_library = value; }},
+    Variable{"MOELINK_VERBS_DEVICES",
+             "RDMA ports of this rank, such as mlx5_0:1,mlx5_1 (default: the active ones nearest to its device)",
+             [](Environment& e, const Variable&, const std::string& value) { e.verbs_devices = value; }},
+    Variable{
+        "MOELINK_VERBS_GID", "index in the port's GID table (default: RoCE v2 and IPv4 first)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.verbs_gid_index = parse_count(v, value); }},
+    Variable{"MOELINK_VERBS_SERVICE_LEVEL", "InfiniBand service level, or RoCE priority, 0 to 15 (default 0)",
+             [](Environment& e, const Variable& v, const std::string& value) {
+               e.verbs_service_level = parse_count(v, value, 15);
+             }},
+    Variable{"MOELINK_VERBS_TRAFFIC_CLASS", "traffic class of RoCE packets, 0 to 255 (default 0)",
+             [](Environment& e, const Variable& v, const std::string& value) {
+               e.verbs_traffic_class = parse_count(v, value, 255);
+             }},
+    Variable{"MOELINK_VERBS_RELAXED_ORDERING", "0: payload writes of the NIC keep their order on PCIe (default 1)",
+             [](Environment& e, const Variable& v, const std::string& value) {
+               e.verbs_relaxed_ordering = parse_switch(v, value);
+             }},
     Variable{"MOELINK_WARNINGS", "0: print no warnings to stderr (default 1)",
              [](Environment& e, const Variable& v, const std::string& value) { e.warnings = parse_switch(v, value); }},
 };
