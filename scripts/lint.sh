@@ -4,6 +4,15 @@
 #   scripts/lint.sh [file.cpp...]    only these
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+for file in "$@"; do
+  case $file in
+    -h | --help) show_help && exit 0 ;;
+    -*) usage "unknown flag '$file'" ;;
+    *.cpp) [[ -f $file ]] || usage "there is no file '$file'" ;;
+    *) usage "'$file' is no .cpp file" ;;
+  esac
+done
+
 tidy=$(command -v clang-tidy-14 || command -v clang-tidy || true)
 if [[ -z $tidy ]] || ! "$tidy" --version | grep -q 'version 14\.'; then
   die "clang-tidy 14 is needed: apt-get install clang-tidy-14"

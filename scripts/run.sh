@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets the machine up, builds, and measures local dispatch and combine on real model shapes; every value is checked.
-# On a GPU where there is one, else on the host. Arguments are handed on to moe_perf (`--help` lists them).
+# On a GPU where there is one, else on the host.
+#   scripts/run.sh [flags of moe_perf...]    `--help` lists them; one that moe_perf does not know is refused, exit code 2
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 install_missing "$needs_of_build"

@@ -11,6 +11,13 @@ die() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
+# The script's opening comment, which says how it is called.
+show_help() { sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"; }
+usage() {  # <what is wrong with the arguments>
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  show_help >&2
+  exit 2
+}
 
 # What a build needs: what to look for (a command, or a file under an include or CMake directory), and its package.
 needs_of_build='

@@ -4,6 +4,13 @@
 #   scripts/test.sh [preset...]    only these of: default debug no-cuda tsan asan   (default: default tsan asan)
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+for preset in "$@"; do
+  case $preset in
+    default | debug | no-cuda | tsan | asan) ;;
+    -h | --help) show_help && exit 0 ;;
+    *) usage "'$preset' is no preset" ;;
+  esac
+done
 presets=("$@")
 if ((${#presets[@]} == 0)); then presets=(default tsan asan); fi
 install_missing "$needs_of_build" "$needs_of_tests"
