@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "moelink/device/primitives/convert.cuh"
+#include "moelink/device/primitives/host_fp16.hpp"
 #include "moelink/protocol/element.hpp"
 #include "moelink/protocol/types.hpp"
 
@@ -67,6 +68,9 @@ inline constexpr i64 kHostTileElements = 512;  ///< sums of so many elements sta
 /// to[0, count) = value, rounded to E.
 template <Element E>
 [[gnu::always_inline]] inline void host_convert_tile(void* __restrict to, const float* __restrict from, i64 count) {
+  if constexpr (E == Element::float16) {
+    if (host_has_f16c()) return host_narrow_to_fp16(static_cast<u16*>(to), from, count);
+  }
   for (i64 i = 0; i < count; ++i) {
     if constexpr (E == Element::float32) {
       static_cast<float*>(to)[i] = from[i];
@@ -76,10 +80,17 @@ template <Element E>
   }
 }
 
-/// sum[0, count) = or += row * weight (not weighted: row).
+/// sum[0, count) = or += row * weight (not weighted: row). `count` is at most kHostTileElements.
 template <Element E, bool kWeighted, bool kAdd>
 [[gnu::always_inline]] inline void host_add_tile(float* __restrict sum, const void* __restrict row, float weight,
                                                  i64 count) {
+  if constexpr (E == Element::float16) {
+    if (host_has_f16c()) {
+      alignas(64) float values[kHostTileElements];
+      host_widen_fp16(values, static_cast<const u16*>(row), count);
+      return host_add_tile<Element::float32, kWeighted, kAdd>(sum, values, weight, count);
+    }
+  }
   for (i64 i = 0; i < count; ++i) {
     float value;
     if constexpr (E == Element::float32) {

@@ -1,5 +1,6 @@
 // Conversions against a reference that works with exact values instead of bits.
 #include "moelink/device/primitives/convert.cuh"
+#include "moelink/device/primitives/host_fp16.hpp"
 
 #include <gtest/gtest.h>
 
@@ -122,6 +123,29 @@ TEST(Convert, FloatsAllOverTheRangeRoundToTheNearest) {
         std::numeric_limits<float>::quiet_NaN(), float_from_bits(0x7f800001), float_from_bits(0xffffffff)}) {
     expect_rounded<Element::bfloat16>(value);
     expect_rounded<Element::float16>(value);
+  }
+}
+
+TEST(HostFp16, ArraysHaveTheBitsOfSingleElements) {
+  if (!host_has_f16c()) GTEST_SKIP() << "the processor has no F16C";
+  std::vector<u16> patterns;
+  for (u32 bits = 0; bits < 65536 + 3; ++bits) patterns.push_back(static_cast<u16>(bits));  // and a rest of three
+  std::vector<float> values(patterns.size());
+  host_widen_fp16(values.data(), patterns.data(), static_cast<i64>(patterns.size()));
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    const float expected = float_from_fp16(patterns[i]);
+    ASSERT_TRUE(std::isnan(expected) ? std::isnan(values[i]) : float_bits(values[i]) == float_bits(expected)) << i;
+  }
+  values.clear();
+  for (u64 bits = 0; bits < u64{1} << 32; bits += 4093) values.push_back(float_from_bits(static_cast<u32>(bits)));
+  for (const float special : {65519.0F, 65520.0F, 65536.0F, -65520.0F, HUGE_VALF, -HUGE_VALF, 0x1p-24F, 0x1p-25F}) {
+    for (const float toward : {HUGE_VALF, -HUGE_VALF}) values.push_back(std::nextafterf(special, toward));
+    values.push_back(special);
+  }
+  std::vector<u16> rounded(values.size());
+  host_narrow_to_fp16(rounded.data(), values.data(), static_cast<i64>(values.size()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(rounded[i], fp16_from_float(values[i])) << std::hexfloat << values[i];
   }
 }
 
