@@ -42,7 +42,7 @@ struct LocalDispatchSpec {
 
 /// Arguments of the dispatch kernels: LocalDecode, LocalPrefill, and LocalMove (reused routing).
 struct LocalDispatchArgs {
-  // From the caller. LocalMove reads tokens, scales and num_tokens only.
+  // From the caller. Of these LocalMove reads tokens, scales and num_tokens only.
   const void* tokens;  ///< [num_tokens, row_bytes]
   i64 token_stride_bytes;
   const void* scales;  ///< [num_tokens, scale_bytes] or null
@@ -63,8 +63,8 @@ struct LocalDispatchArgs {
   void* rows;
   i64 row_stride_bytes;
   void* row_scales;  ///< [rows, scale_bytes] dense, or null
-  i64* offsets;      ///< [num_experts + 1]
-  i32* counts;       ///< [num_experts]
+  i64* offsets;      ///< [num_experts + 1]; LocalMove finds the pads by what the last routing wrote here
+  i32* counts;       ///< [num_experts]; likewise
   i32* expert_of_row;
   float* weight_of_row;
   i64* source_of_row;
