@@ -36,9 +36,9 @@ struct ModelConfig {
   float norm_epsilon = 0;
   double rope_theta = 0;
   QkNorm qk_norm = QkNorm::none;
-  bool normalise_top_k = true;           ///< the weights of a token's experts sum to one
-  std::optional<float> clip_qkv;         ///< OLMoE: projections are clamped to [-clip, clip] before heads are split
-  bool tied_embeddings = false;          ///< the lm head is the embedding's matrix
+  bool normalise_top_k = true;    ///< the weights of a token's experts sum to one
+  std::optional<float> clip_qkv;  ///< OLMoE: queries, keys and values are clamped to [-clip, clip], behind their norms
+  bool tied_embeddings = false;   ///< the lm head is the embedding's matrix
   std::vector<std::int32_t> end_tokens;  ///< generation ends at any of these
 };
 

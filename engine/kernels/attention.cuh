@@ -1,0 +1,110 @@
+// Attention of each row's queries over the pages of its sequence, up to the row's own position.
+//  1. a block has one head of one row; its groups of lanes take positions in turn, each with a running maximum, sum and
+//     weighted value (the softmax that needs one pass)
+//  2. the groups' results are weighed against each other
+// How positions are shared out, and so the order of a row's sums, depends on its position alone: not on the batch, and
+// not on which pages hold the sequence.
+#pragma once
+
+#include "engine/kernels/heads.cuh"
+
+namespace moelink::engine {
+
+struct AttentionArgs {
+  const void* heads;  ///< [num_rows, HeadsSpec::row_elements]: prepared queries first
+  const void* keys;   ///< this layer's part of the cache
+  const void* values;
+  void* output;  ///< [num_rows, num_heads, head_dim]
+  float scale;   ///< of products, before the softmax
+  StepRows rows;
+};
+
+struct Attention {
+  static constexpr const char* kName = "Attention";
+  static constexpr const char* kHeader = "engine/kernels/attention.cuh";
+  using Spec = HeadsSpec;
+  using Args = AttentionArgs;
+
+  /// What `num_groups` groups of a block have found: a head, a maximum and a weight each.
+  static constexpr int scratch_bytes(const Spec& spec, int num_groups) {
+    return static_cast<int>((spec.head_dim + 2) * num_groups) * 4;
+  }
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    with_element(spec().element, [&](auto element) {
+      constexpr Element kElement = decltype(element){}();
+      for (i64 item = ex.block(); item < args.rows.num_rows * spec().num_heads; item += ex.num_blocks()) {
+        attend<kElement>(ex, spec, args, item / spec().num_heads, static_cast<i32>(item % spec().num_heads));
+      }
+    });
+  }
+
+ private:
+  template <Element E, class Exec, class S>
+  MOELINK_DEVICE static void attend(const Exec& ex, S spec, const Args& args, i64 row, i32 head_index) {
+    using Head = HeadLanes<E, Exec, S>;
+    const i32 sequence = args.rows.sequences[row];
+    const i32 last = sequence < 0 ? -1 : args.rows.positions[row];
+    const i32 kv_head = head_index / (spec().num_heads / spec().num_kv_heads);
+    Head query(ex, spec);
+    query.load(row_at<E>(args.heads, row * (spec().num_heads + 2 * spec().num_kv_heads) + head_index, spec().head_dim));
+
+    Head sum(ex, spec);
+    sum.clear();
+    float maximum = kNegativeInfinity;
+    float weight = 0;
+    const i32 step = ex.num_warps() * Head::groups_per_warp();
+    // Whole warps go round together: their lanes exchange values.
+    for (i32 base = ex.warp() * Head::groups_per_warp(); base <= last; base += step) {
+      const i32 position = base + query.group();
+      const bool valid = position <= last;
+      const i64 offset = cache_offset<E>(spec(), args.rows, sequence, valid ? position : last, kv_head);
+      const float score = query.dot(ex, static_cast<const u8*>(args.keys) + offset, valid) * args.scale;
+      if (!valid) continue;
+      const float higher = max_of(maximum, score);
+      const float keep = exp_of(maximum - higher);
+      const float add = exp_of(score - higher);
+      sum.blend(keep, static_cast<const u8*>(args.values) + offset, add);
+      weight = weight * keep + add;
+      maximum = higher;
+    }
+    merge<E>(ex, spec, args, row * spec().num_heads + head_index, sum, maximum, weight);
+  }
+
+  template <Element E, class Exec, class S, class Head>
+  MOELINK_DEVICE static void merge(const Exec& ex, S spec, const Args& args, i64 place, const Head& sum, float maximum,
+                                   float weight) {
+    const int num_groups = ex.num_warps() * Head::groups_per_warp();
+    const int group = ex.warp() * Head::groups_per_warp() + sum.group();
+    const int dim = static_cast<int>(spec().head_dim);
+    float* sums = static_cast<float*>(ex.scratch());
+    float* maxima = sums + num_groups * dim;
+    float* weights = maxima + num_groups;
+    sum.spill(sums + group * dim);
+    maxima[group] = maximum;
+    weights[group] = weight;
+    ex.sync_block();
+
+    float highest = kNegativeInfinity;
+    for (int g = 0; g < num_groups; ++g) highest = max_of(highest, maxima[g]);
+    float total = 0;
+    for (int g = 0; g < num_groups; ++g) {
+      if (weights[g] > 0) total += weights[g] * exp_of(maxima[g] - highest);
+    }
+    constexpr int kWidth = chunk_width(E);
+    void* output = row_at<E>(args.output, place, spec().head_dim);
+    for (int c = ex.thread(); c < dim / kWidth; c += ex.num_threads()) {
+      float values[kWidth] = {};
+      for (int g = 0; g < num_groups; ++g) {
+        if (!(weights[g] > 0)) continue;
+        const float share = exp_of(maxima[g] - highest) / total;
+        for (int i = 0; i < kWidth; ++i) values[i] += sums[g * dim + c * kWidth + i] * share;
+      }
+      store_chunk<E>(output, c, values);
+    }
+    ex.sync_block();  // the next item writes the same scratch
+  }
+};
+
+}  // namespace moelink::engine

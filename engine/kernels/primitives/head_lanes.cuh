@@ -1,0 +1,236 @@
+// One attention head, held by those who work on it: on a GPU a group of lanes with chunks of sixteen bytes each (heads
+// of 128 bf16 take half a warp, so that a warp holds two), on the host one thread with all of it.
+#pragma once
+
+#include "engine/kernels/primitives/chunk.cuh"
+#include "engine/kernels/primitives/math.cuh"
+#include "engine/kernels/primitives/reduce.cuh"
+
+namespace moelink::engine {
+
+/// Largest head dimension on the host, where it is no constant.
+inline constexpr int kMaxHeadDim = 512;
+
+#if MOELINK_ON_DEVICE
+
+constexpr int next_power_of_two(int n) {
+  int power = 1;
+  while (power < n) power *= 2;
+  return power;
+}
+
+template <Element E, class Exec, class S>
+class HeadLanes {
+ public:
+  static constexpr int kDim = static_cast<int>(S{}().head_dim);
+  static constexpr int kWidth = chunk_width(E);
+  static constexpr int kChunks = kDim / kWidth;  ///< of a head
+  static_assert(kDim % (2 * kWidth) == 0, "both halves of a head are whole chunks");
+  static constexpr int kLanes = min_of(next_power_of_two(kChunks), 32);  ///< of a group
+  static constexpr int kChunksPerLane = ceil_div(kChunks, kLanes);       ///< more than one only in whole warps
+  static constexpr int kGroupsPerWarp = 32 / kLanes;
+  static_assert(kChunksPerLane == 1 || (kChunks / 2) % kLanes == 0, "halves of a long head are whole rounds of lanes");
+
+  MOELINK_DEVICE HeadLanes(const Exec& ex, S) : lane_(ex.lane() % kLanes), group_(ex.lane() / kLanes) {}
+
+  /// Groups of a warp, and which this is.
+  MOELINK_DEVICE static constexpr int groups_per_warp() { return kGroupsPerWarp; }
+  MOELINK_DEVICE int group() const { return group_; }
+
+  MOELINK_DEVICE void clear() {
+    MOELINK_UNROLL
+    for (int i = 0; i < kSize; ++i) values_[i] = 0;
+  }
+  MOELINK_DEVICE void load(const void* head) {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (holds(j)) load_chunk<E>(head, chunk(j), values_ + j * kWidth);
+    }
+  }
+  MOELINK_DEVICE void store(void* head) const {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (holds(j)) store_chunk<E>(head, chunk(j), values_ + j * kWidth);
+    }
+  }
+  /// The sum of squares over the head, in all lanes of the group. All lanes of the warp call.
+  MOELINK_DEVICE float squares(const Exec& ex) const {
+    float sum = 0;
+    MOELINK_UNROLL
+    for (int i = 0; i < kSize; ++i) sum += values_[i] * values_[i];
+    return group_sum<kLanes>(ex, sum);
+  }
+  /// The product with another head in memory, in all lanes of the group. All lanes of the warp call; where !valid the
+  /// result is 0 and nothing is read.
+  MOELINK_DEVICE float dot(const Exec& ex, const void* head, bool valid) const {
+    float sum = 0;
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      float other[kWidth] = {};
+      if (valid && holds(j)) load_chunk<E>(head, chunk(j), other);
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) sum += values_[j * kWidth + i] * other[i];
+    }
+    return group_sum<kLanes>(ex, sum);
+  }
+  /// this * keep + head * add.
+  MOELINK_DEVICE void blend(float keep, const void* head, float add) {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (!holds(j)) continue;
+      float other[kWidth];
+      load_chunk<E>(head, chunk(j), other);
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) values_[j * kWidth + i] = values_[j * kWidth + i] * keep + other[i] * add;
+    }
+  }
+  /// Times a number and a weight for each element.
+  MOELINK_DEVICE void scale(float factor, const void* weights) {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (!holds(j)) continue;
+      float weight[kWidth];
+      load_chunk<E>(weights, chunk(j), weight);
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) values_[j * kWidth + i] *= factor * weight[i];
+    }
+  }
+  MOELINK_DEVICE void clamp(float limit) {
+    MOELINK_UNROLL
+    for (int i = 0; i < kSize; ++i) values_[i] = clamped(values_[i], limit);
+  }
+  /// Rotates element i with element i + dim / 2 by the angle whose cosine is angles[i] and sine angles[i + dim / 2].
+  /// All lanes of the warp call.
+  MOELINK_DEVICE void rotate(const float* angles) {
+    float rotated[kSize];
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      const bool first_half = chunk(j) < kChunks / 2;
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) {
+        const int index = chunk(j) * kWidth + i;
+        const int angle = first_half ? index : index - kDim / 2;
+        const float other = partner(j, i, first_half);
+        if (holds(j)) {
+          const float cosine = angles[angle];
+          const float sine = angles[angle + kDim / 2];
+          rotated[j * kWidth + i] = values_[j * kWidth + i] * cosine + (first_half ? -other : other) * sine;
+        } else {
+          rotated[j * kWidth + i] = 0;
+        }
+      }
+    }
+    MOELINK_UNROLL
+    for (int i = 0; i < kSize; ++i) values_[i] = rotated[i];
+  }
+  /// As floats, to shared memory.
+  MOELINK_DEVICE void spill(float* head) const {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (!holds(j)) continue;
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) head[chunk(j) * kWidth + i] = values_[j * kWidth + i];
+    }
+  }
+
+ private:
+  static constexpr int kSize = kChunksPerLane * kWidth;
+
+  MOELINK_DEVICE int chunk(int j) const { return lane_ + j * kLanes; }
+  MOELINK_DEVICE bool holds(int j) const { return kChunks % kLanes == 0 || chunk(j) < kChunks; }
+  MOELINK_DEVICE float partner(int j, int i, bool first_half) const {
+    if constexpr (kChunksPerLane == 1) {
+      const int lane = group_ * kLanes + (first_half ? lane_ + kChunks / 2 : lane_ - kChunks / 2);
+      return __shfl_sync(0xffffffffu, values_[i], lane & 31);
+    } else {
+      constexpr int kHalf = kChunks / 2 / kLanes;
+      return values_[(j < kHalf ? j + kHalf : j - kHalf) * kWidth + i];
+    }
+  }
+
+  int lane_;
+  int group_;
+  float values_[kSize] = {};
+};
+
+#else
+
+template <Element E, class Exec, class S>
+class HeadLanes {
+ public:
+  HeadLanes(const Exec&, S spec) : dim_(static_cast<int>(spec().head_dim)) {}
+
+  static constexpr int groups_per_warp() { return 1; }
+  static constexpr int group() { return 0; }
+
+  void clear() {
+    for (int i = 0; i < dim_; ++i) values_[i] = 0;
+  }
+  void load(const void* head) {
+    for (int c = 0; c < dim_ / kWidth; ++c) load_chunk<E>(head, c, values_ + c * kWidth);
+  }
+  void store(void* head) const {
+    for (int c = 0; c < dim_ / kWidth; ++c) store_chunk<E>(head, c, values_ + c * kWidth);
+  }
+  float squares(const Exec&) const {
+    float sums[kWidth] = {};
+    for (int c = 0; c < dim_ / kWidth; ++c) {
+      for (int i = 0; i < kWidth; ++i) sums[i] += values_[c * kWidth + i] * values_[c * kWidth + i];
+    }
+    return total(sums);
+  }
+  float dot(const Exec&, const void* head, bool valid) const {
+    float sums[kWidth] = {};
+    for (int c = 0; valid && c < dim_ / kWidth; ++c) {
+      float other[kWidth];
+      load_chunk<E>(head, c, other);
+      for (int i = 0; i < kWidth; ++i) sums[i] += values_[c * kWidth + i] * other[i];
+    }
+    return total(sums);
+  }
+  void blend(float keep, const void* head, float add) {
+    for (int c = 0; c < dim_ / kWidth; ++c) {
+      float other[kWidth];
+      load_chunk<E>(head, c, other);
+      for (int i = 0; i < kWidth; ++i) values_[c * kWidth + i] = values_[c * kWidth + i] * keep + other[i] * add;
+    }
+  }
+  void scale(float factor, const void* weights) {
+    for (int c = 0; c < dim_ / kWidth; ++c) {
+      float weight[kWidth];
+      load_chunk<E>(weights, c, weight);
+      for (int i = 0; i < kWidth; ++i) values_[c * kWidth + i] *= factor * weight[i];
+    }
+  }
+  void clamp(float limit) {
+    for (int i = 0; i < dim_; ++i) values_[i] = clamped(values_[i], limit);
+  }
+  void rotate(const float* angles) {
+    const int half = dim_ / 2;
+    for (int i = 0; i < half; ++i) {
+      const float low = values_[i];
+      const float high = values_[i + half];
+      values_[i] = low * angles[i] - high * angles[i + half];
+      values_[i + half] = high * angles[i] + low * angles[i + half];
+    }
+  }
+  void spill(float* head) const {
+    for (int i = 0; i < dim_; ++i) head[i] = values_[i];
+  }
+
+ private:
+  static constexpr int kWidth = chunk_width(E);
+
+  static float total(const float* sums) {
+    float sum = 0;
+    for (int i = 0; i < kWidth; ++i) sum += sums[i];
+    return sum;
+  }
+
+  int dim_;
+  float values_[kMaxHeadDim];
+};
+
+#endif
+
+}  // namespace moelink::engine

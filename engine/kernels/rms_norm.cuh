@@ -1,0 +1,87 @@
+// RMS norm of rows, after adding something to them if asked to: the two ends of a block of a transformer.
+//  1. x += delta, in place; the sum of squares
+//  2. output = x / sqrt(mean square + epsilon) * weight
+// A block has a row; its threads read in step 2 what they wrote themselves in step 1.
+#pragma once
+
+#include "engine/kernels/primitives/chunk.cuh"
+#include "engine/kernels/primitives/math.cuh"
+#include "engine/kernels/primitives/reduce.cuh"
+
+namespace moelink::engine {
+
+struct RmsNormSpec {
+  i64 hidden;        ///< elements of a row, whole chunks
+  u32 epsilon_bits;  ///< of a float
+  i32 threads;
+  Element element;
+  bool adds;  ///< step 1 adds
+
+  template <class Visit>
+  constexpr auto fields(Visit&& visit) const {
+    return visit(hidden, epsilon_bits, threads, element, adds);
+  }
+};
+
+struct RmsNormArgs {
+  void* x;             ///< [.., hidden]
+  const void* delta;   ///< [num_rows, hidden], if `adds`
+  const i32* row_of;   ///< [num_rows] rows of x; null: row i
+  const void* weight;  ///< [hidden]
+  void* output;        ///< [num_rows, hidden]
+  i64 num_rows;
+};
+
+struct RmsNorm {
+  static constexpr const char* kName = "RmsNorm";
+  static constexpr const char* kHeader = "engine/kernels/rms_norm.cuh";
+  static constexpr int kScratchBytes = 128;
+  using Spec = RmsNormSpec;
+  using Args = RmsNormArgs;
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    with_element(spec().element, [&](auto element) {
+      constexpr Element kElement = decltype(element){}();
+      for (i64 row = ex.block(); row < args.num_rows; row += ex.num_blocks()) {
+        normalise<kElement>(ex, spec, args, row);
+      }
+    });
+  }
+
+ private:
+  template <Element E, class Exec, class S>
+  MOELINK_DEVICE static void normalise(const Exec& ex, S spec, const Args& args, i64 row) {
+    constexpr int kWidth = chunk_width(E);
+    const i64 num_chunks = spec().hidden / kWidth;
+    void* x = row_at<E>(args.x, args.row_of != nullptr ? args.row_of[row] : row, spec().hidden);
+
+    float squares = 0;
+    for (i64 c = ex.thread(); c < num_chunks; c += ex.num_threads()) {
+      float values[kWidth];
+      load_chunk<E>(x, c, values);
+      if (spec().adds) {
+        float summands[kWidth];
+        load_chunk<E>(row_at<E>(args.delta, row, spec().hidden), c, summands);
+        for (int i = 0; i < kWidth; ++i) values[i] += summands[i];
+        store_chunk<E>(x, c, values);
+        load_chunk<E>(x, c, values);  // what is stored, rounded, is what is normalised
+      }
+      for (int i = 0; i < kWidth; ++i) squares += values[i] * values[i];
+    }
+    const float mean = block_sum(ex, squares) / static_cast<float>(spec().hidden);
+    const float scale = inverse_sqrt(mean + float_from_bits(spec().epsilon_bits));
+
+    void* output = row_at<E>(args.output, row, spec().hidden);
+    for (i64 c = ex.thread(); c < num_chunks; c += ex.num_threads()) {
+      float values[kWidth];
+      float weights[kWidth];
+      load_chunk<E>(x, c, values);
+      load_chunk<E>(args.weight, c, weights);
+      for (int i = 0; i < kWidth; ++i) values[i] *= scale * weights[i];
+      store_chunk<E>(output, c, values);
+    }
+  }
+};
+
+}  // namespace moelink::engine

@@ -1,0 +1,62 @@
+// Products on the host, by the threads of the stream. docs/decisions has the measurements behind it.
+#pragma once
+
+#include "engine/math/panel.hpp"
+#include "engine/math/products.hpp"
+#include "moelink/kernel.hpp"
+#include "moelink/protocol/types.hpp"
+
+namespace moelink::engine {
+
+struct HostProductSpec {
+  i32 threads = 1;
+  template <class Visit>
+  constexpr auto fields(Visit&& visit) const {
+    return visit(threads);
+  }
+};
+
+struct HostProductArgs {
+  const float* weights;  ///< matrices in panels (kPanelWidth)
+  const float* input;    ///< [rows, inputs]
+  float* output;         ///< [rows, outputs]
+  i64 num_matrices;
+  i64 outputs;
+  i64 inputs;
+  i64 num_rows;        ///< of the only matrix, if there are no offsets
+  const i64* offsets;  ///< null, or by matrix its first row and its number of rows
+  const i32* counts;
+};
+
+/// Runs on the host alone: GPUs have a library for this.
+///
+/// A matrix is stored in panels (panel.hpp): [outputs / 32][inputs][32], the last one filled up with zeros.
+struct HostProduct {
+  static constexpr const char* kName = "HostProduct";
+  static constexpr const char* kHeader = "engine/math/host_products.hpp";
+  using Spec = HostProductSpec;
+  using Args = HostProductArgs;
+
+  static i64 panels_of(i64 outputs) { return (outputs + kPanelWidth - 1) / kPanelWidth; }
+
+  static void run(const HostExec& ex, const Runtime<Spec>& spec, const Args& args);
+};
+
+class HostProducts final : public Products {
+ public:
+  HostProducts();
+
+  [[nodiscard]] Weights allocate(std::int64_t num_matrices, std::int64_t outputs, std::int64_t inputs) const override;
+  void fill(Weights& weights, std::int64_t matrix, std::span<const float> values) const override;
+  void dense(const Weights& weights, const void* input, std::int64_t num_rows, void* output, DataType output_type,
+             StreamView stream) override;
+  void grouped(const Weights& weights, const void* input, const std::int64_t* offsets, const std::int32_t* counts,
+               std::int64_t max_rows, void* output, StreamView stream) override;
+
+ private:
+  void launch(const HostProductArgs& args, StreamView stream) const;
+
+  UserKernel<HostProduct> product_;
+};
+
+}  // namespace moelink::engine

@@ -1,0 +1,98 @@
+#include "engine/model/expert_layer.hpp"
+
+#include "engine/base/text.hpp"
+#include "engine/model/kernels.hpp"
+
+namespace moelink::engine {
+namespace {
+
+/// What architectures call their parts.
+struct ExpertNames {
+  std::string block;
+  std::string gate;
+  std::string up;
+  std::string down;
+};
+
+ExpertNames names_of(Architecture architecture) {
+  if (architecture == Architecture::mixtral) {
+    return {.block = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2"};
+  }
+  return {.block = "mlp.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
+}
+
+}  // namespace
+
+ExpertLayer::ExpertLayer(WeightLoader& loader, const ModelConfig& config, const Shard& shard, std::int64_t layer)
+    : hidden_(config.hidden), intermediate_(config.expert_intermediate) {
+  const std::string prefix = text("model.layers.", layer, '.');
+  const ExpertNames names = names_of(config.architecture);
+  const auto whole = [](std::string name, std::int64_t rows, std::int64_t columns) {
+    return MatrixSlice{
+        .name = std::move(name), .num_rows = rows, .num_columns = columns, .rows = {0, rows}, .columns = {0, columns}};
+  };
+  norm_ = loader.vector(prefix + "post_attention_layernorm.weight", hidden_, {0, hidden_});
+  router_ = loader.load({whole(prefix + names.block + "gate.weight", config.num_experts, hidden_)});
+  gate_up_ = loader.allocate(shard.experts.size(), 2 * intermediate_, hidden_);
+  down_ = loader.allocate(shard.experts.size(), hidden_, intermediate_);
+  for (std::int64_t e = 0; e < shard.experts.size(); ++e) {
+    const std::string expert = text(prefix, names.block, "experts.", shard.experts.begin + e, '.');
+    loader.fill(gate_up_, e,
+                {whole(expert + names.gate + ".weight", intermediate_, hidden_),
+                 whole(expert + names.up + ".weight", intermediate_, hidden_)});
+    loader.fill(down_, e, {whole(expert + names.down + ".weight", hidden_, intermediate_)});
+  }
+}
+
+void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
+  Activations& act = step.act;
+  step.kernels.add_and_normalise({.x = act.x.data(),
+                                  .delta = act.block.data(),
+                                  .row_of = nullptr,
+                                  .weight = norm_.data(),
+                                  .output = act.normalised.data(),
+                                  .num_rows = step.rows.num_rows},
+                                 step.stream);
+  step.products.dense(router_, act.normalised.data(), step.rows.num_rows, act.router.data(), DataType::float32,
+                      step.stream);
+  step.kernels.route({.logits = act.router.as<float>(),
+                      .sequences = step.rows.sequences,
+                      .expert_ids = expert_ids,
+                      .weights = act.weights.as<float>(),
+                      .num_rows = step.rows.num_rows},
+                     step.stream);
+}
+
+void ExpertLayer::compute(const Step& step, const ExpertBatch& batch, void* output) const {
+  Activations& act = step.act;
+  step.products.grouped(gate_up_, batch.rows.data, batch.offsets, batch.counts, batch.capacity, act.gate_up.data(),
+                        step.stream);
+  step.kernels.swiglu(
+      {.gate_up = act.gate_up.data(), .output = act.gated.data(), .num_rows = batch.offsets + batch.num_local_experts},
+      batch.capacity, step.stream);
+  step.products.grouped(down_, act.gated.data(), batch.offsets, batch.counts, batch.capacity, output, step.stream);
+}
+
+void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert_ids, ExchangeTimer& timer) const {
+  if (step.rows.num_rows > 0) {
+    route(step, expert_ids);
+  }
+  Activations& act = step.act;
+  timer.begin_dispatch(step.stream);
+  const ExpertBatch batch = exchange.dispatch(
+      {.tokens = {.data = act.normalised.data(), .type = step.type, .rows = step.rows.num_rows, .columns = hidden_},
+       .expert_ids = {.data = expert_ids},
+       .weights = act.weights.as<float>()},
+      step.stream);
+  timer.end_dispatch(step.stream);
+  const MutableMatrixView output = exchange.expert_output_buffer(step.type);
+  compute(step, batch, output.data);
+  timer.begin_combine(step.stream);
+  exchange.combine({.expert_output = output,
+                    .output = {.data = act.x.data(), .type = step.type, .rows = step.rows.num_rows, .columns = hidden_},
+                    .accumulate = true},
+                   step.stream);
+  timer.end_combine(step.stream);
+}
+
+}  // namespace moelink::engine

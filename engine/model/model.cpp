@@ -1,0 +1,304 @@
+#include "engine/model/model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "engine/base/text.hpp"
+#include "engine/files/weight_files.hpp"
+#include "engine/math/products.hpp"
+#include "engine/model/attention_layer.hpp"
+#include "engine/model/expert_layer.hpp"
+#include "engine/model/kernels.hpp"
+#include "engine/model/shard.hpp"
+#include "engine/model/step.hpp"
+#include "engine/model/step_inputs.hpp"
+#include "engine/model/weight_loader.hpp"
+#include "moelink/all_reduce.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink::engine {
+namespace {
+
+void check_limit(const char* name, std::int64_t value, std::int64_t largest) {
+  if (value < 1 || value > largest) {
+    throw Error(ErrorCode::invalid_argument, text("ModelLimits: ", name, " is ", value, "; expected 1 to ", largest));
+  }
+}
+
+ModelLimits completed(ModelLimits limits, const ModelConfig& config) {
+  check_limit("max_rows", limits.max_rows, 1 << 20);
+  check_limit("max_logit_rows", limits.max_logit_rows, limits.max_rows);
+  check_limit("max_sequences", limits.max_sequences, 1 << 20);
+  check_limit("page_size", limits.page_size, 1 << 16);
+  check_limit("num_pages", limits.num_pages, 1 << 28);
+  const std::int64_t longest = std::min(config.max_positions, limits.num_pages * limits.page_size);
+  if (limits.max_positions == 0) {
+    limits.max_positions = longest;
+  }
+  check_limit("max_positions", limits.max_positions, longest);
+  return limits;
+}
+
+ExchangeConfig exchange_config(const ModelConfig& config, const ModelOptions& options) {
+  return {.mode = options.mode,
+          .replicated_inputs = options.parallelism == Parallelism::tensor,
+          .fp32_partials = options.type != DataType::float32,
+          .num_experts = config.num_experts,
+          .top_k = config.top_k,
+          .hidden = config.hidden,
+          .max_tokens = options.limits.max_rows,
+          .payloads = {Payload{.type = options.type}},
+          .combine_types = {CombineTypes{.expert_output = options.type, .output = options.type}},
+          .own_expert_output = true};
+}
+
+HeadShare head_share(const Communicator& communicator, const ModelOptions& options) {
+  if (options.parallelism == Parallelism::data) {
+    return {};
+  }
+  return {.rank = communicator.rank(), .size = communicator.size()};
+}
+
+Range local_experts(const Communicator& communicator, std::int64_t num_experts) {
+  const auto first = [&](std::int64_t rank) { return num_experts * rank / communicator.size(); };
+  return {first(communicator.rank()), first(communicator.rank() + 1)};
+}
+
+/// Cosines and sines of every position, in fp32, as the models were trained with.
+std::vector<float> rotary_angles(const ModelConfig& config, std::int64_t num_positions) {
+  const std::int64_t half = config.head_dim / 2;
+  std::vector<float> angles(static_cast<std::size_t>(num_positions * config.head_dim));
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
+    const float frequency = 1.0F / std::pow(static_cast<float>(config.rope_theta), exponent);
+    for (std::int64_t position = 0; position < num_positions; ++position) {
+      const float angle = static_cast<float>(position) * frequency;
+      const auto at = static_cast<std::size_t>(position * config.head_dim + i);
+      angles[at] = std::cos(angle);
+      angles[at + static_cast<std::size_t>(half)] = std::sin(angle);
+    }
+  }
+  return angles;
+}
+
+}  // namespace
+
+struct Model::Impl {
+  Impl(const Communicator& comm, const std::filesystem::path& folder, const ModelOptions& model_options);
+
+  void allocate();
+  void load_weights(const std::filesystem::path& folder);
+  void run(const StepShape& shape, StreamView stream);
+  void finish(const Step& step, std::int64_t num_logit_rows);
+  [[nodiscard]] AttentionLayer::Cache cache_of(std::size_t layer) const;
+  [[nodiscard]] std::int32_t* expert_ids_of(std::int64_t layer) const;
+
+  Communicator communicator;
+  Device device;
+  ModelConfig config;
+  ModelOptions options;
+  Shard shard;
+  std::unique_ptr<Products> products;
+  ModelKernels kernels;
+  Exchange exchange;
+  std::optional<AllReduce> block_sums;
+  std::optional<AllReduce> square_sums;
+  StepInputs inputs;
+  ExchangeTimer timer;
+  Activations act;
+  Buffer angles;
+  Buffer cache;  ///< by layer: keys, values
+
+  struct Layer {
+    AttentionLayer attention;
+    ExpertLayer experts;
+  };
+  Buffer embedding;
+  std::vector<Layer> layers;
+  Buffer final_norm;
+  Weights head;
+  StepShape loaded;
+};
+
+Model::Impl::Impl(const Communicator& comm, const std::filesystem::path& folder, const ModelOptions& model_options)
+    : communicator(comm),
+      device(comm.device()),
+      config(read_model_config(folder)),
+      options([&] {
+        ModelOptions complete = model_options;
+        complete.limits = completed(model_options.limits, config);
+        return complete;
+      }()),
+      shard(shard_of(config, head_share(comm, options), local_experts(comm, config.num_experts))),
+      products(Products::make(device, options.type)),
+      kernels(device, config, shard, options.type, options.limits.page_size),
+      exchange(comm, exchange_config(config, options)),
+      inputs(device, config, options.limits),
+      timer(device, options.time_exchange ? config.num_layers : 0) {
+  if (head_share(comm, options).size > 1) {
+    const std::int64_t rows = options.limits.max_rows;
+    block_sums.emplace(comm, AllReduceConfig{.type = options.type, .max_elements = rows * config.hidden});
+    if (config.qk_norm == QkNorm::all_heads) {
+      square_sums.emplace(comm, AllReduceConfig{.type = DataType::float32, .max_elements = rows * 2});
+    }
+  }
+  allocate();
+  load_weights(folder);
+}
+
+void Model::Impl::allocate() {
+  const auto element = static_cast<std::int64_t>(size_of(options.type));
+  const auto buffer = [&](std::int64_t elements, std::int64_t element_bytes) {
+    return Buffer(device, static_cast<std::size_t>(elements * element_bytes));
+  };
+  const std::int64_t rows = options.limits.max_rows;
+  const std::int64_t logit_rows = options.limits.max_logit_rows;
+  const std::int64_t heads = shard.heads.size() * config.head_dim;
+  const std::int64_t expert_rows = exchange.expert_output_buffer(options.type).rows;
+  act = {
+      .x = buffer(rows * config.hidden, element),
+      .normalised = buffer(rows * config.hidden, element),
+      .heads = buffer(rows * (heads + 2 * shard.kv_heads.size() * config.head_dim), element),
+      .squares = buffer(rows * 2, sizeof(float)),
+      .attention = buffer(rows * heads, element),
+      .block = buffer(rows * config.hidden, element),
+      .router = buffer(rows * config.num_experts, sizeof(float)),
+      .expert_ids = buffer(rows * config.top_k * (options.keep_routing ? config.num_layers : 1), sizeof(std::int32_t)),
+      .weights = buffer(rows * config.top_k, sizeof(float)),
+      .gate_up = buffer(expert_rows * 2 * config.expert_intermediate, element),
+      .gated = buffer(expert_rows * config.expert_intermediate, element),
+      .last = buffer(logit_rows * config.hidden, element),
+      .logits = buffer(logit_rows * config.vocab_size, sizeof(float))};
+  const std::int64_t page_elements = shard.kv_heads.size() * options.limits.page_size * config.head_dim;
+  cache = buffer(config.num_layers * 2 * options.limits.num_pages * page_elements, element);
+}
+
+void Model::Impl::load_weights(const std::filesystem::path& folder) {
+  const WeightFiles files(folder);
+  WeightLoader loader(files, *products, device, options.type);
+  const auto report = [&](std::int64_t done) {
+    if (options.progress) {
+      options.progress(static_cast<double>(done) / static_cast<double>(config.num_layers + 1));
+    }
+  };
+  embedding = loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden);
+  final_norm = loader.vector("model.norm.weight", config.hidden, {0, config.hidden});
+  head = loader.load({{.name = config.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
+                       .num_rows = config.vocab_size,
+                       .num_columns = config.hidden,
+                       .rows = {0, config.vocab_size},
+                       .columns = {0, config.hidden}}});
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+    report(layer);
+    layers.push_back({AttentionLayer(loader, config, shard, layer), ExpertLayer(loader, config, shard, layer)});
+  }
+  const std::vector<float> table = rotary_angles(config, options.limits.max_positions);
+  angles = Buffer(device, table.size() * sizeof(float));
+  const Stream stream(device);
+  copy_bytes(angles.data(), table.data(), angles.size_bytes(), stream);
+  stream.synchronize();
+  report(config.num_layers + 1);
+}
+
+AttentionLayer::Cache Model::Impl::cache_of(std::size_t layer) const {
+  const std::size_t part = cache.size_bytes() / (2 * static_cast<std::size_t>(config.num_layers));
+  auto* keys = cache.as<std::byte>() + 2 * layer * part;
+  return {.keys = keys, .values = keys + part};
+}
+
+std::int32_t* Model::Impl::expert_ids_of(std::int64_t layer) const {
+  const std::int64_t stride = options.keep_routing ? options.limits.max_rows * config.top_k : 0;
+  return act.expert_ids.as<std::int32_t>() + layer * stride;
+}
+
+void Model::Impl::run(const StepShape& shape, StreamView stream) {
+  if (shape != loaded) {
+    throw Error(ErrorCode::invalid_argument,
+                text("a step of ", shape.num_rows, " rows and ", shape.num_logit_rows, " logits was asked for, but ",
+                     loaded.num_rows, " and ", loaded.num_logit_rows, " were loaded"));
+  }
+  const Step step{.rows = inputs.rows(shape.num_rows),
+                  .act = act,
+                  .kernels = kernels,
+                  .products = *products,
+                  .type = options.type,
+                  .stream = stream};
+  timer.begin_step();
+  if (shape.num_rows > 0) {
+    kernels.embed(
+        {.tokens = inputs.tokens(), .table = embedding.data(), .output = act.x.data(), .num_rows = shape.num_rows},
+        stream);
+  }
+  const HeadSums sums{.blocks = block_sums ? &*block_sums : nullptr, .squares = square_sums ? &*square_sums : nullptr};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].attention.run(step, cache_of(i), angles.as<float>(), sums);
+    layers[i].experts.run(step, exchange, expert_ids_of(static_cast<std::int64_t>(i)), timer);
+  }
+  if (shape.num_logit_rows > 0) {
+    finish(step, shape.num_logit_rows);
+  }
+}
+
+void Model::Impl::finish(const Step& step, std::int64_t num_logit_rows) {
+  kernels.normalise({.x = act.x.data(),
+                     .delta = nullptr,
+                     .row_of = inputs.logit_rows(),
+                     .weight = final_norm.data(),
+                     .output = act.last.data(),
+                     .num_rows = num_logit_rows},
+                    step.stream);
+  products->dense(head, act.last.data(), num_logit_rows, act.logits.data(), DataType::float32, step.stream);
+}
+
+Model::Model(const Communicator& communicator, const std::filesystem::path& folder, const ModelOptions& options)
+    : impl_(std::make_unique<Impl>(communicator, folder, options)) {}
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+const ModelConfig& Model::config() const noexcept { return impl_->config; }
+const ModelLimits& Model::limits() const noexcept { return impl_->options.limits; }
+
+void Model::load(const Batch& batch, StreamView stream) {
+  impl_->inputs.load(batch, stream);
+  impl_->loaded = shape_of(batch);
+}
+
+void Model::run(const StepShape& shape, StreamView stream) { impl_->run(shape, stream); }
+
+MatrixView Model::logits() const {
+  return {.data = impl_->act.logits.data(),
+          .type = DataType::float32,
+          .rows = impl_->options.limits.max_logit_rows,
+          .columns = impl_->config.vocab_size};
+}
+
+const std::int32_t* Model::expert_ids(std::int64_t layer) const {
+  if (!impl_->options.keep_routing || layer < 0 || layer >= impl_->config.num_layers) {
+    throw Error(ErrorCode::invalid_argument,
+                text("the routing of layer ", layer, " is not kept: expected a layer below ", impl_->config.num_layers,
+                     " and ModelOptions::keep_routing"));
+  }
+  return impl_->expert_ids_of(layer);
+}
+
+Model::ExchangeTime Model::exchange_time() const {
+  return {.dispatch_us = impl_->timer.dispatch_us(), .combine_us = impl_->timer.combine_us()};
+}
+
+void Model::check() {
+  impl_->exchange.check();
+  for (std::optional<AllReduce>* sums : {&impl_->block_sums, &impl_->square_sums}) {
+    if (*sums) {
+      (*sums)->check();
+    }
+  }
+}
+
+std::int64_t Model::page_bytes() const noexcept {
+  return static_cast<std::int64_t>(impl_->cache.size_bytes()) / impl_->options.limits.num_pages;
+}
+
+}  // namespace moelink::engine

@@ -1,0 +1,150 @@
+// Products with weights: right, and each row's bits its own.
+#include "engine/math/products.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "comm/expect_error.hpp"
+#include "engine/math/panel.hpp"
+#include "engine/random_values.hpp"
+
+namespace moelink::engine {
+namespace {
+
+using testing::random_values;
+
+struct Shape {
+  std::int64_t outputs;
+  std::int64_t inputs;
+};
+// Whole panels, parts of one, less than one; the shapes of the small models.
+constexpr Shape kShapes[] = {{64, 128},  {33, 7},    {1, 1},   {16, 128}, {1024, 128},
+                             {384, 128}, {128, 256}, {48, 64}, {96, 5}};
+
+/// `num_rows` rows of products, in double.
+std::vector<double> reference(const Shape& shape, const std::vector<float>& weights, const float* input,
+                              std::int64_t num_rows) {
+  std::vector<double> output;
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    for (std::int64_t i = 0; i < shape.outputs; ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < shape.inputs; ++j) {
+        sum += static_cast<double>(weights[static_cast<std::size_t>(i * shape.inputs + j)]) *
+               input[row * shape.inputs + j];
+      }
+      output.push_back(sum);
+    }
+  }
+  return output;
+}
+
+class HostProductsTest : public ::testing::Test {
+ protected:
+  std::vector<float> dense(const Weights& weights, const float* input, std::int64_t num_rows) {
+    std::vector<float> output(static_cast<std::size_t>(num_rows * weights.outputs));
+    products_->dense(weights, input, num_rows, output.data(), DataType::float32, stream_);
+    stream_.synchronize();
+    return output;
+  }
+
+  std::unique_ptr<Products> products_ = Products::make(Device::host(), DataType::float32);
+  Stream stream_{Device::host()};
+};
+
+TEST_F(HostProductsTest, SumsAreRight) {
+  for (const Shape& shape : kShapes) {
+    const std::vector<float> values = random_values(shape.outputs * shape.inputs, 1);
+    const std::vector<float> input = random_values(13 * shape.inputs, 2);
+    Weights weights = products_->allocate(1, shape.outputs, shape.inputs);
+    products_->fill(weights, 0, values);
+    const std::vector<float> found = dense(weights, input.data(), 13);
+    const std::vector<double> expected = reference(shape, values, input.data(), 13);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(found[i], expected[i], 1e-5 * std::sqrt(static_cast<double>(shape.inputs))) << shape.outputs;
+    }
+  }
+}
+
+TEST_F(HostProductsTest, BitsOfARowDoNotDependOnTheOthers) {
+  constexpr std::int64_t kMaxRows = 21;
+  for (const Shape& shape : kShapes) {
+    const std::vector<float> input = random_values(kMaxRows * shape.inputs, 3);
+    Weights weights = products_->allocate(1, shape.outputs, shape.inputs);
+    products_->fill(weights, 0, random_values(shape.outputs * shape.inputs, 4));
+    std::vector<float> alone;
+    for (std::int64_t row = 0; row < kMaxRows; ++row) {
+      const std::vector<float> one = dense(weights, input.data() + row * shape.inputs, 1);
+      alone.insert(alone.end(), one.begin(), one.end());
+    }
+    for (std::int64_t num_rows = 1; num_rows <= kMaxRows; ++num_rows) {
+      const std::vector<float> together = dense(weights, input.data(), num_rows);
+      ASSERT_EQ(std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)), 0)
+          << num_rows << " rows, " << shape.outputs << " x " << shape.inputs;
+    }
+  }
+}
+
+TEST_F(HostProductsTest, GroupsUseTheirOwnMatrixAndLeaveTheRestAlone) {
+  constexpr Shape kShape{40, 24};
+  const std::vector<std::int32_t> counts = {3, 0, 9, 1};
+  const std::vector<std::int64_t> offsets = {0, 4, 4, 16, 17};  // with pads
+  const std::vector<float> input = random_values(17 * kShape.inputs, 5);
+  Weights weights = products_->allocate(4, kShape.outputs, kShape.inputs);
+  std::vector<std::vector<float>> matrices;
+  for (std::int64_t e = 0; e < 4; ++e) {
+    matrices.push_back(random_values(kShape.outputs * kShape.inputs, 6 + static_cast<unsigned>(e)));
+    products_->fill(weights, e, matrices.back());
+  }
+  std::vector<float> output(static_cast<std::size_t>(17 * kShape.outputs), -7.0F);
+  products_->grouped(weights, input.data(), offsets.data(), counts.data(), 17, output.data(), stream_);
+  stream_.synchronize();
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    const auto expected = reference(kShape, matrices[e], input.data() + offsets[e] * kShape.inputs, counts[e]);
+    const float* found = output.data() + offsets[e] * kShape.outputs;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(found[i], expected[i], 1e-4) << "matrix " << e;
+    }
+    for (std::int64_t row = offsets[e] + counts[e]; row < offsets[e + 1]; ++row) {
+      ASSERT_EQ(output[static_cast<std::size_t>(row * kShape.outputs)], -7.0F) << "pad row " << row;
+    }
+  }
+}
+
+#if MOELINK_ENGINE_X86
+TEST(Panels, ProcessorsWithFusedProductsGiveTheSameBits) {
+  if (!__builtin_cpu_supports("avx512f")) {
+    GTEST_SKIP() << "this processor has no AVX-512";
+  }
+  const std::vector<float> weights = random_values(kPanelWidth * 100, 1);
+  const std::vector<float> input = random_values(13 * 100, 2);
+  std::vector<float> narrow(13 * kPanelWidth);
+  std::vector<float> wide(narrow.size());
+  const auto panel = [&](std::vector<float>& output) {
+    return Panel{.weights = weights.data(),
+                 .input = input.data(),
+                 .output = output.data(),
+                 .num_rows = 13,
+                 .inputs = 100,
+                 .output_stride = kPanelWidth,
+                 .width = kPanelWidth};
+  };
+  multiply_avx2(panel(narrow));
+  multiply_avx512(panel(wide));
+  EXPECT_EQ(narrow, wide);
+  multiply_plain(panel(wide));
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_NEAR(wide[i], narrow[i], 1e-5);
+  }
+}
+#endif
+
+TEST(Products, WhatTheHostDoesNotHaveIsNamed) {
+  moelink::testing::expect_error(ErrorCode::unsupported, {"bf16", "float32"},
+                                 [] { (void)Products::make(Device::host(), DataType::bfloat16); });
+}
+
+}  // namespace
+}  // namespace moelink::engine
