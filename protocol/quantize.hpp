@@ -22,7 +22,7 @@ struct QuantizeSpec {
 struct QuantizeKernelArgs {
   const void* input;  ///< [num_rows, columns], 16-byte aligned rows
   i64 input_stride_bytes;
-  void* output;  ///< [num_rows, quant_bytes(columns)], 8-byte aligned rows
+  void* output;  ///< [num_rows, quant_bytes(columns)], rows aligned to the bytes of 8 elements
   i64 output_stride_bytes;
   void* scales;
   ScaleLayout scale_layout;

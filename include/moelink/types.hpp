@@ -25,6 +25,12 @@ enum class Layout : std::uint8_t { packed, batched };
 ///  - none:       nobody; combine sums plainly.
 enum class WeightMode : std::uint8_t { on_combine, on_input, none };
 
+/// Low-precision block formats (docs/low-precision.md): neighbouring elements of a row share a scale.
+///  - fp8, fp8_pow2: e4m3, an fp32 scale for 128 elements; with fp8_pow2 scales are powers of two.
+///  - mxfp8, mxfp4:  e4m3, e2m1, an e8m0 scale for 32 elements (OCP microscaling).
+///  - nvfp4:         e2m1, an e4m3 scale for 16 elements, and an fp32 scale for the tensor that the caller supplies.
+enum class Quantization : std::uint8_t { none, fp8, fp8_pow2, mxfp8, mxfp4, nvfp4 };
+
 /// How rows reach their experts.
 ///  - automatic:       local for one rank; tensor_parallel if the group replicates its inputs; nvlink if every rank can
 ///                     map every other's memory; else p2p.
@@ -82,6 +88,24 @@ enum class Mode : std::uint8_t { automatic, local, tensor_parallel, nvlink, p2p 
       return "on_input";
     case WeightMode::none:
       return "none";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(Quantization format) noexcept {
+  switch (format) {
+    case Quantization::none:
+      return "none";
+    case Quantization::fp8:
+      return "fp8";
+    case Quantization::fp8_pow2:
+      return "fp8_pow2";
+    case Quantization::mxfp8:
+      return "mxfp8";
+    case Quantization::mxfp4:
+      return "mxfp4";
+    case Quantization::nvfp4:
+      return "nvfp4";
   }
   return "?";
 }

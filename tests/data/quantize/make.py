@@ -9,11 +9,11 @@ Writes, little-endian:
   e2m1_of_bf16.bin   [65536]     e2m1 of every bf16 bit pattern, one a byte
   blocks_bf16.bin    [32][512]   random bf16 rows: all magnitudes, blocks of zeros, infinities, NaNs
   blocks_<format>_elements.bin, blocks_<format>_scales.bin
-  hashes.json        SHA-256 of the elements and scales of all bf16 patterns, as 128 rows of 512
+  hashes.txt         format, SHA-256 of the elements, SHA-256 of the scales,
+                     of all bf16 patterns, as 128 rows of 512
 """
 
 import hashlib
-import json
 import pathlib
 
 import ml_dtypes
@@ -106,17 +106,14 @@ def main():
     rows[5, 100:132] = 0x0001  # the least subnormal
     rows = rows.astype("<u2")
     (HERE / "blocks_bf16.bin").write_bytes(rows.tobytes())
-    hashes = {}
+    hashes = []
     for name in BLOCKS:
         elements, scales = quantize(bf16(rows), name)
         (HERE / f"blocks_{name}_elements.bin").write_bytes(elements)
         (HERE / f"blocks_{name}_scales.bin").write_bytes(scales)
         elements, scales = quantize(bf16(patterns).reshape(128, 512), name)
-        hashes[name] = {
-            "elements": hashlib.sha256(elements).hexdigest(),
-            "scales": hashlib.sha256(scales).hexdigest(),
-        }
-    (HERE / "hashes.json").write_text(json.dumps(hashes, indent=2) + "\n")
+        hashes.append(f"{name} {hashlib.sha256(elements).hexdigest()} {hashlib.sha256(scales).hexdigest()}\n")
+    (HERE / "hashes.txt").write_text("".join(hashes))
 
 
 if __name__ == "__main__":
