@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "moelink/protocol/local_moe.hpp"
+#include "moelink/protocol/nvlink_moe.hpp"
 
 namespace moelink::test {
 
@@ -79,6 +80,38 @@ inline std::vector<LocalCombineSpec> combine_specs() {
     }
   }
   add({"three vectors", 12, 1, 32}, Element::float32, Element::float32);
+  return specs;
+}
+
+/// Combine over ranks: every model on two ranks, every kind of partial and output, and groups. Without block sizes, too.
+inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
+  std::vector<NvlinkCombineSpec> specs;
+  const auto add = [&](const MoeShape& shape, i32 num_ranks, i32 tp_size, Element input, Element partial,
+                       Element output) {
+    specs.push_back({.hidden = shape.hidden,
+                     .num_ranks = num_ranks,
+                     .tp_size = tp_size,
+                     .top_k = shape.top_k,
+                     .input = input,
+                     .partial = partial,
+                     .output = output});
+  };
+  constexpr Element kBf16 = Element::bfloat16;
+  constexpr Element kFp32 = Element::float32;
+  for (const MoeShape& shape : kModelShapes) {
+    add(shape, 2, 1, kBf16, kBf16, kBf16);
+  }
+  for (const i32 num_ranks : {1, 4, 8, 64}) {
+    add(kDeepSeek, num_ranks, 1, kBf16, kBf16, kBf16);
+  }
+  add(kDeepSeek, 2, 2, kBf16, kBf16, kBf16);
+  add(kDeepSeek, 8, 4, kBf16, kFp32, kBf16);
+  add(kDeepSeek, 2, 1, kBf16, kFp32, kBf16);
+  add(kDeepSeek, 8, 1, kBf16, kFp32, kFp32);
+  add(kDeepSeek, 2, 1, Element::float16, Element::float16, kFp32);
+  add(kDeepSeek, 8, 2, kFp32, kFp32, kFp32);
+  add({"most ranks and rows", 256, 1025, 32}, 64, 2, kBf16, kBf16, kFp32);
+  add({"three vectors", 12, 1, 32}, 3, 1, kFp32, kFp32, kFp32);
   return specs;
 }
 

@@ -48,6 +48,11 @@ struct Elements {
     MOELINK_UNROLL
     for (int v = 0; v < kVectors; ++v) vectors[v] = ld_v4(address + v * 16);
   }
+  /// What a peer wrote, after its flag was acquired.
+  MOELINK_DEVICE void load_from_peer(const u8* address) {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) vectors[v] = ld_v4_once(address + v * 16);
+  }
   MOELINK_DEVICE void store(u8* address) const {
     MOELINK_UNROLL
     for (int v = 0; v < kVectors; ++v) st_v4(address + v * 16, vectors[v]);
@@ -82,34 +87,21 @@ MOELINK_DEVICE void load_words(T* words, const T* address) {
   }
 }
 
-/// By the block: part `part` of 2^log2_parts of the sum.
-template <class Exec, class S>
-MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, int log2_parts) {
-  constexpr auto kSpec = S{}();
-  constexpr int kUnit = kElementsPerUnit<S>;
-  constexpr int kInBytes = kUnit * bytes_of(kSpec.input);
-  constexpr int kOutBytes = kUnit * bytes_of(kSpec.output);
-  constexpr int kUnits = static_cast<int>(kSpec.hidden / kUnit);
-  constexpr int kAtOnce = min_of(kSpec.top_k, 128 / kInBytes);  // rows in flight: 128 bytes a thread
-
+/// The rows of one sum and their weights, in registers: kSpec has `input` and `top_k`.
+template <auto kSpec, int kUnit>
+struct HeldRows {
+  static constexpr int kBytes = kUnit * bytes_of(kSpec.input);
+  static constexpr int kAtOnce = min_of(kSpec.top_k, 128 / kBytes);  // rows in flight: 128 bytes a thread
   i32 indices[kSpec.top_k];
   float weights[kSpec.top_k];
-  load_words<kSpec.top_k>(indices, sum.indices);
-  if (sum.weights != nullptr) load_words<kSpec.top_k>(weights, sum.weights);
-  const bool wanted = sum.token < *sum.num_tokens;
 
-  const int units_per_part = (kUnits + (1 << log2_parts) - 1) >> log2_parts;
-  const int end = min_of(units_per_part * (part + 1), kUnits);
-  for (int unit = units_per_part * part + ex.thread(); unit < end; unit += ex.num_threads()) {
-    float total[kUnit];
-    MOELINK_UNROLL
-    for (int i = 0; i < kUnit; ++i) total[i] = 0.0F;
-    u8* out = sum.output + static_cast<i64>(unit) * kOutBytes;
-    Elements<kSpec.output, kUnit> result;
-    if (sum.accumulate) {
-      result.load(out);
-      result.to_floats(total);
-    }
+  MOELINK_DEVICE void load(const RowSum& sum) {
+    load_words<kSpec.top_k>(indices, sum.indices);
+    if (sum.weights != nullptr) load_words<kSpec.top_k>(weights, sum.weights);
+  }
+
+  /// Adds unit `unit` of every row.
+  MOELINK_DEVICE void add_to(float* total, const RowSum& sum, int unit) const {
     MOELINK_UNROLL
     for (int first = 0; first < kSpec.top_k; first += kAtOnce) {
       Elements<kSpec.input, kUnit> rows[kAtOnce];
@@ -117,7 +109,7 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
       for (int j = 0; j < kAtOnce; ++j) {
         const int k = first + j;
         if (k >= kSpec.top_k || static_cast<u32>(indices[k]) >= sum.num_rows) continue;
-        rows[j].load_once(sum.rows + indices[k] * sum.row_stride_bytes + static_cast<i64>(unit) * kInBytes);
+        rows[j].load_once(sum.rows + indices[k] * sum.row_stride_bytes + static_cast<i64>(unit) * kBytes);
       }
       MOELINK_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
@@ -131,10 +123,34 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
         }
       }
     }
+  }
+};
+
+/// By the block: elements [begin, end) of the sum, both multiples of kElementsPerUnit.
+template <class Exec, class S>
+MOELINK_DEVICE void reduce_range(const Exec& ex, S, const RowSum& sum, int begin, int end) {
+  constexpr auto kSpec = S{}();
+  constexpr int kUnit = kElementsPerUnit<S>;
+  constexpr int kOutBytes = kUnit * bytes_of(kSpec.output);
+
+  HeldRows<kSpec, kUnit> rows;
+  rows.load(sum);
+  const bool wanted = sum.token < *sum.num_tokens;
+  for (int unit = begin / kUnit + ex.thread(); unit < end / kUnit; unit += ex.num_threads()) {
+    float total[kUnit];
+    MOELINK_UNROLL
+    for (int i = 0; i < kUnit; ++i) total[i] = 0.0F;
+    u8* out = sum.output + static_cast<i64>(unit) * kOutBytes;
+    Elements<kSpec.output, kUnit> result;
+    if (sum.accumulate) {
+      result.load(out);
+      result.to_floats(total);
+    }
+    rows.add_to(total, sum, unit);
     if (sum.shared != nullptr) {
       Elements<kSpec.input, kUnit> row;
       float values[kUnit];
-      row.load_once(sum.shared + static_cast<i64>(unit) * kInBytes);
+      row.load_once(sum.shared + static_cast<i64>(unit) * kUnit * bytes_of(kSpec.input));
       row.to_floats(values);
       MOELINK_UNROLL
       for (int i = 0; i < kUnit; ++i) total[i] = add_rn(total[i], values[i]);
@@ -144,15 +160,21 @@ MOELINK_DEVICE void reduce_row(const Exec& ex, S, const RowSum& sum, int part, i
   }
 }
 
+/// By the block: part `part` of 2^log2_parts of the sum.
+template <class Exec, class S>
+MOELINK_DEVICE void reduce_row(const Exec& ex, S spec, const RowSum& sum, int part, int log2_parts) {
+  constexpr int kUnit = kElementsPerUnit<S>;
+  constexpr int kUnits = static_cast<int>(S{}().hidden / kUnit);
+  const int units_per_part = (kUnits + (1 << log2_parts) - 1) >> log2_parts;
+  const int end = min_of(units_per_part * (part + 1), kUnits);
+  reduce_range(ex, spec, sum, units_per_part * part * kUnit, end * kUnit);
+}
+
 #else
 
 template <class Exec, class S>
-void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int log2_parts) {
+void reduce_range(const Exec&, S spec, const RowSum& sum, i64 begin, i64 end) {
   if (sum.token >= *sum.num_tokens) return;
-  constexpr i64 kUnit = 8;  // parts begin at whole units, as on a GPU
-  const i64 units_per_part = ceil_div(ceil_div(spec().hidden, kUnit), i64{1} << log2_parts);
-  const i64 begin = min_of(units_per_part * part * kUnit, static_cast<i64>(spec().hidden));
-  const i64 end = min_of(begin + units_per_part * kUnit, static_cast<i64>(spec().hidden));
   const u8* rows[kMaxTopK + 1];
   float weights[kMaxTopK + 1];
   for (int k = 0; k < spec().top_k; ++k) {
@@ -173,6 +195,15 @@ void reduce_row(const Exec&, S spec, const RowSum& sum, int part, int log2_parts
                    .accumulate = sum.accumulate,
                    .streaming = sum.streaming});
   if (sum.streaming) host_stream_fence();
+}
+
+template <class Exec, class S>
+void reduce_row(const Exec& ex, S spec, const RowSum& sum, int part, int log2_parts) {
+  constexpr i64 kUnit = 8;  // parts begin at whole units, as on a GPU
+  const i64 units_per_part = ceil_div(ceil_div(spec().hidden, kUnit), i64{1} << log2_parts);
+  const i64 begin = min_of(units_per_part * part * kUnit, static_cast<i64>(spec().hidden));
+  const i64 end = min_of(begin + units_per_part * kUnit, static_cast<i64>(spec().hidden));
+  reduce_range(ex, spec, sum, begin, end);
 }
 
 #endif

@@ -14,7 +14,9 @@
 #include "moelink/device/moe/local_decode.cuh"
 #include "moelink/device/moe/local_move.cuh"
 #include "moelink/device/moe/local_prefill.cuh"
+#include "moelink/device/moe/nvlink_combine.cuh"
 #include "moelink/protocol/local_plan.hpp"
+#include "moelink/protocol/nvlink_combine_plan.hpp"
 #include "specs.hpp"
 
 namespace moelink {
@@ -33,6 +35,9 @@ std::vector<KernelRequest> every_request() {
   }
   for (const LocalCombineSpec& spec : test::combine_specs()) {
     requests.push_back(make_request<LocalCombine>(with_threads(spec, kGpu)));
+  }
+  for (const NvlinkCombineSpec& spec : test::nvlink_combine_specs()) {
+    requests.push_back(make_request<NvlinkCombine>(with_threads(spec, kGpu)));
   }
   KernelLoader loader(Device::cuda(0));
   (void)AllReduceKernels::add_to(loader, Element::bfloat16, 2, false);

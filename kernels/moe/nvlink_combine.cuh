@@ -1,0 +1,403 @@
+// Combine over ranks whose memory can be stored to: each rank sends home one partial sum per token, and each home adds
+// the partials of its tokens in rank order. One launch for any number of tokens, or one per half. What is sent, when it
+// may be overwritten and why nothing is read too early: docs/nvlink.md. The bits: the same page, "One call".
+//
+// Phases of a block; which items are its own: Sends, Sums.
+//  1. Block 0 tells every rank how many of its entries were dropped here. Every rank signals every other, always.
+//  2. Send: for each of its slots the weighted sum of the slot's rows, into the home's region for this rank; block
+//     barrier; one release at system scope for each part of the row.
+//  3. Sum: for each of its tokens, in rank order, the partials of the ranks that have one. Own rows are read before the
+//     others are waited for.
+//  4. With tp_size > 1 the home has stored the result to its group as well: each member copies the other members' results.
+//  5. Block 0 waits for the other ranks' headers, so that the kernel does not end before every rank has sent; then it
+//     counts the phases as done.
+// A block does not wait while it has something left to send: between two sends it sums a token whose partials have come.
+//
+// Ordering: rows and tables were written by earlier launches. A partial, or a result, is ordinary stores of one block,
+// its barrier, a release per flag; a reader's first warp acquires the flags, and the block barrier behind it covers the
+// other threads.
+// Progress: 1 and 2 wait for nobody, 3 for 1 and 2 of any rank, 4 for 3, 5 for 1; a block takes them in this order, and
+// all blocks of the launch are resident.
+// Memory owned: nothing. It writes the combine regions of its peers, result regions of its group, the words of
+// combine_send and combine_receive.
+#pragma once
+
+#include "moelink/device/moe/nvlink_epoch.cuh"
+#include "moelink/device/moe/routing.cuh"
+#include "moelink/device/primitives/partial_sum.cuh"
+#include "moelink/device/ptx/early_release.cuh"
+#include "moelink/device/sync/tagged_word.cuh"
+#include "moelink/device/sync/wait_until.cuh"
+#include "moelink/protocol/nvlink_moe.hpp"
+
+namespace moelink {
+
+/// One block's piece of a row: wire parts [first_part, first_part + num_parts) of slot or token `index`.
+struct RowPiece {
+  i32 index = 0;
+  i32 first_part = 0;
+  i32 num_parts = 1;
+};
+
+/// How rows are cut: elements of wire parts.
+template <class S>
+MOELINK_DEVICE i32 first_element_of_part(S spec, i32 part) {
+  const i32 hidden = static_cast<i32>(spec().hidden);
+  const i32 units = ceil_div(ceil_div(hidden, static_cast<i32>(kPartialUnit)), partial_parts(spec().hidden));
+  return min_of(part * units * static_cast<i32>(kPartialUnit), hidden);
+}
+
+/// The slots that one block sends, destinations interleaved. Each rank starts with the next one, so that not all store
+/// to one at once; and each round turns the blocks by one, so that no block is left with the sources that sent nothing.
+template <class Exec, class S>
+class CombineSends {
+ public:
+  MOELINK_DEVICE CombineSends(const Exec& ex, S spec, const NvlinkCombineArgs& args)
+      : ex_(ex), args_(args), log2_blocks_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))) {
+    const i32 groups = spec().num_ranks / spec().tp_size;
+    own_group_ = args.window.rank / spec().tp_size;
+    num_sources_ = spec().tp_size > 1 ? groups : groups - 1;  // own tokens stay, but their home may be another member
+    num_groups_ = groups;
+    if (args.sends == 0) return;
+    i32 most_slots = 0;
+    for (i32 i = 0; i < num_sources_; ++i) most_slots = max_of(most_slots, slots_of(source(i)));
+    num_items_ = (most_slots * num_sources_) << log2_blocks_;
+  }
+
+  /// Moves on to the block's next piece; false: there is none. The same in all threads.
+  MOELINK_DEVICE bool next(S spec) {
+    for (;; ++round_) {
+      const i32 first = round_ * ex_.num_blocks();
+      if (first >= num_items_) return false;
+      const i32 item = first + (ex_.block() + round_) % ex_.num_blocks();
+      if (item >= num_items_) continue;
+      const u32 row = static_cast<u32>(item >> log2_blocks_);
+      const i32 slot = static_cast<i32>(row / static_cast<u32>(num_sources_));
+      group_ = source(static_cast<i32>(row % static_cast<u32>(num_sources_)));
+      if (slot >= slots_of(group_)) continue;
+      home_ = group_ * spec().tp_size;
+      if (spec().tp_size > 1) {
+        const i32 token = args_.tables.received_token[group_ * args_.shape.max_tokens + slot];
+        home_ += static_cast<i32>(static_cast<u32>(token) % static_cast<u32>(spec().tp_size));
+        if (home_ == args_.window.rank) continue;
+      }
+      const i32 parts = partial_parts(spec().hidden) >> log2_blocks_;
+      piece_ = {slot, (item & ((1 << log2_blocks_) - 1)) * parts, parts};
+      ++round_;
+      return true;
+    }
+  }
+  MOELINK_DEVICE i32 group() const { return group_; }
+  MOELINK_DEVICE i32 home() const { return home_; }
+  MOELINK_DEVICE const RowPiece& piece() const { return piece_; }
+
+ private:
+  MOELINK_DEVICE i32 source(i32 i) const { return (own_group_ + 1 + i) % num_groups_; }
+  MOELINK_DEVICE i32 slots_of(i32 group) const {
+    return min_of(max_of(args_.tables.num_received[group], 0), static_cast<i32>(args_.shape.max_tokens));
+  }
+
+  const Exec& ex_;
+  const NvlinkCombineArgs& args_;
+  i32 log2_blocks_;
+  i32 own_group_ = 0;
+  i32 num_groups_ = 0;
+  i32 num_sources_ = 0;
+  i32 num_items_ = 0;  // the host sees to it that 32 bits are enough
+  i32 round_ = 0;
+  i32 group_ = 0;
+  i32 home_ = 0;
+  RowPiece piece_;
+};
+
+/// The tokens that one block sums: those whose home is this rank; or, `copies`, those that other members sum.
+template <class Exec, class S>
+class CombineSums {
+ public:
+  MOELINK_DEVICE CombineSums(const Exec& ex, S spec, const NvlinkCombineArgs& args, bool copies)
+      : num_blocks_(ex.num_blocks()),
+        member_(args.window.rank % spec().tp_size),
+        log2_blocks_(floor_log2(static_cast<u32>(max_of(args.sum_blocks, 1)))),
+        copies_(copies) {
+    const i32 tokens = min_of(max_of(*args.local.num_tokens_snapshot, 0), args.local.num_tokens);
+    const i32 own = (tokens - member_ + spec().tp_size - 1) / spec().tp_size;
+    num_items_ = (copies ? tokens - own : own) << log2_blocks_;
+    const i32 first = args.first_sum_block % ex.num_blocks();
+    item_ = ex.block() - first + (ex.block() < first ? ex.num_blocks() : 0);
+  }
+
+  MOELINK_DEVICE bool has() const { return item_ < num_items_; }
+  MOELINK_DEVICE void advance() { item_ += num_blocks_; }
+  MOELINK_DEVICE RowPiece piece(S spec) const {
+    const i32 parts = partial_parts(spec().hidden) >> log2_blocks_;
+    return {token(spec, item_ >> log2_blocks_), (item_ & ((1 << log2_blocks_) - 1)) * parts, parts};
+  }
+
+ private:
+  MOELINK_DEVICE i32 token(S spec, i32 i) const {
+    if (spec().tp_size == 1) return i;
+    if (!copies_) return i * spec().tp_size + member_;
+    const i32 others = max_of(spec().tp_size - 1, 1);
+    const i32 other = i % others;  // ascending, so that a last group of tokens that is not whole has no gap
+    return i / others * spec().tp_size + other + (other < member_ ? 0 : 1);
+  }
+
+  i32 num_blocks_;
+  i32 member_;
+  i32 log2_blocks_;
+  bool copies_;
+  i32 num_items_;
+  i32 item_;
+};
+
+struct NvlinkCombine {
+  using Spec = NvlinkCombineSpec;
+  using Args = NvlinkCombineArgs;
+  static constexpr const char* kName = "NvlinkCombine";
+  static constexpr const char* kHeader = "moelink/device/moe/nvlink_combine.cuh";
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    const NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
+                           args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send);
+    const u64 epoch = call.value();
+    const bool is_keeper = ex.block() == 0;
+    if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
+    CombineSends<Exec, S> sends(ex, spec, args);
+    CombineSums<Exec, S> sums(ex, spec, args, false);
+    if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
+    bool is_whole = true;  // no fault so far
+    while (is_whole) {
+      const bool sends_now = sends.next(spec);
+      const bool may_sum = args.receives != 0 && sums.has();
+      bool arrived = false;
+      if (sends_now) {
+        store_partial(ex, spec, args, sends);
+        // The barrier before the release is also the one behind the look at what has come.
+        bool waits = !may_sum;
+        if (may_sum && ex.thread() < Exec::kWarpSize) waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
+        arrived = !ex.sync_block_or(waits);
+        release_partial(ex, spec, args, sends, epoch);
+      }
+      if (sends_now && !arrived) continue;
+      if (!may_sum) break;
+      is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, arrived);
+      sums.advance();
+    }
+    if (args.receives != 0) {
+      if (spec().tp_size > 1) {
+        CombineSums<Exec, S> copies(ex, spec, args, true);
+        for (; is_whole && copies.has(); copies.advance()) {
+          is_whole = copy_result(ex, spec, args, copies.piece(spec), epoch);
+        }
+      }
+      if (is_keeper) is_whole = receive_headers(ex, spec, args, epoch) && is_whole;
+    }
+    if (is_keeper && is_whole && ex.thread() == 0) call.complete();
+  }
+
+  static constexpr i32 scratch_bytes(i32 num_ranks) { return 16 + partial_sum_scratch_bytes(num_ranks); }
+
+ private:
+  /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side.
+  template <class S>
+  MOELINK_DEVICE static WordPair* header_of(S spec, const Args& args, i32 holder, i32 sender) {
+    static_assert(CombineHeader::kDropped == 0 && CombineHeader::kPartial == 1);
+    u64* words = args.window.template at<u64>(holder, args.layout.combine_headers.offset_bytes, spec().num_ranks) +
+                 sender * CombineHeader::kWords;
+    return reinterpret_cast<WordPair*>(words);
+  }
+
+  /// Released, since it also says that this rank's dispatch has read what the peer will overwrite.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void send_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
+    const EarlyRelease release;
+    const u32 tag = tag_of(epoch);
+    for (i32 peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
+      if (peer == args.window.rank) continue;
+      const u32 dropped = static_cast<u32>(args.tables.dropped[peer / spec().tp_size]);
+      release.store_pair(header_of(spec, args, peer, args.window.rank),
+                         {tagged(dropped, tag), tagged(static_cast<u32>(spec().partial), tag)});
+    }
+  }
+
+  /// By block 0: waits for every rank's header and reports what it says. False, in every thread: a fault.
+  template <class Exec, class S>
+  MOELINK_DEVICE static bool receive_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
+    const u32 tag = tag_of(epoch);
+    u32 dropped = 0;
+    bool failed = false;
+    for (i32 peer = ex.thread(); peer < spec().num_ranks && !failed; peer += ex.num_threads()) {
+      if (peer == args.window.rank) continue;
+      WordPair header{};
+      WaitFor what{.phase = FaultPhase::combine_receive, .peer = peer, .epoch = epoch, .expected = tag};
+      failed = !wait_until(args.fault, what, [&](u64& seen) {
+        header = ld_acquire_sys_pair(header_of(spec, args, args.window.rank, peer));
+        seen = header.first >> 32U;
+        return carry(header, tag);
+      });
+      if (failed) break;
+      dropped += data_of(header.first);
+      if (data_of(header.second) == static_cast<u32>(spec().partial)) continue;
+      what.expected = static_cast<u64>(spec().partial);
+      report_fault(args.fault, FaultKind::mismatch, what, data_of(header.second), 0);
+      failed = true;
+    }
+    failed = ex.sync_block_or(failed);
+    report_block_sum(ex, &args.local.status->entries_dropped_by_peers, dropped, static_cast<u32*>(ex.scratch()));
+    return !failed;
+  }
+
+  /// This rank's flags of partial rows at `home`.
+  template <class S>
+  MOELINK_DEVICE static u64* flags_of(S spec, const Args& args, i32 holder, i32 sender) {
+    return args.window.template at<u64>(holder, args.layout.combine_flags.offset_bytes, spec().num_ranks) +
+           sender * args.shape.max_tokens * kMaxWireParts;
+  }
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void store_partial(const Exec& ex, S spec, const Args& args,
+                                           const CombineSends<Exec, S>& sends) {
+    const RowPiece& piece = sends.piece();
+    const i64 slot = static_cast<i64>(sends.group()) * args.shape.max_tokens + piece.index;
+    const i64 region = static_cast<i64>(args.window.rank) * args.shape.max_tokens + piece.index;
+    const i64 offset_bytes = args.layout.partial_rows.offset_bytes + region * args.shape.partial_pitch_bytes;
+    RowSum sum = rows_of(args, slot * spec().top_k);
+    sum.output = args.window.template at<u8>(sends.home(), offset_bytes, spec().num_ranks);
+    sum.num_tokens = args.tables.num_received + sends.group();
+    sum.token = piece.index;
+    reduce_range(ex, PartialSpec<S>{spec}, sum, first_element_of_part(spec, piece.first_part),
+                 first_element_of_part(spec, piece.first_part + piece.num_parts));
+  }
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void release_partial(const Exec& ex, S spec, const Args& args,
+                                             const CombineSends<Exec, S>& sends, u64 epoch) {
+    const RowPiece& piece = sends.piece();
+    u64* const flags = flags_of(spec, args, sends.home(), args.window.rank) +
+                       static_cast<i64>(piece.index) * kMaxWireParts + piece.first_part;
+    for (i32 part = ex.thread(); part < piece.num_parts; part += ex.num_threads()) st_release_sys(flags + part, epoch);
+  }
+
+  /// The rows here of a slot's entries; `first_entry` counts slots of all sources.
+  MOELINK_DEVICE static RowSum rows_of(const Args& args, i64 first_entry) {
+    return {.rows = static_cast<const u8*>(args.local.expert_output),
+            .row_stride_bytes = args.local.expert_output_stride_bytes,
+            .num_rows = static_cast<u32>(min_of(args.local.expert_output_rows, static_cast<i64>(0x7fffffff))),
+            .indices = args.tables.row_of_entry + first_entry,
+            .weights = args.local.weighted != 0 ? args.tables.weight_of_entry + first_entry : nullptr,
+            .shared = nullptr,
+            .output = nullptr,
+            .accumulate = false,
+            .num_tokens = nullptr,
+            .token = 0,
+            .streaming = false};
+  }
+
+  /// By the first warp: poll(peer, flag) for every flag that a piece of a token waits for.
+  template <class Exec, class S, class Poll>
+  MOELINK_DEVICE static bool for_each_flag(const Exec& ex, S spec, const Args& args, const RowPiece& piece,
+                                           Poll&& poll) {
+    bool all = true;
+    for (i32 i = ex.lane(); i < spec().num_ranks * piece.num_parts; i += Exec::kWarpSize) {
+      const i32 rank = i / piece.num_parts;
+      const i64 slot = args.tables.slot_of_token[rank * args.shape.max_tokens + piece.index];
+      if (rank == args.window.rank || static_cast<u64>(slot) >= static_cast<u64>(args.shape.max_tokens)) continue;
+      const u64* flag =
+          flags_of(spec, args, args.window.rank, rank) + slot * kMaxWireParts + piece.first_part + i % piece.num_parts;
+      all = all && poll(rank, flag);
+    }
+    return all;
+  }
+
+  /// By the first warp; the answer differs between its lanes.
+  template <class Exec, class S>
+  MOELINK_DEVICE static bool has_arrived(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch) {
+    return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
+  }
+
+  /// By the block; false: a fault. `arrived`: the partials are known to be here.
+  template <class Exec, class S>
+  MOELINK_DEVICE static bool sum_token(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch,
+                                       bool arrived) {
+    const i64 token = piece.index;
+    const i64 slots = args.shape.max_tokens;
+    const i64 own_slot = args.tables.slot_of_token[args.window.rank * slots + token];
+    PartialSum sum{.own = rows_of(args, 0),
+                   .partials = args.window.template at<u8>(args.window.rank, args.layout.partial_rows.offset_bytes,
+                                                           spec().num_ranks),
+                   .pitch_bytes = args.shape.partial_pitch_bytes,
+                   .slot_of_rank = args.tables.slot_of_token + token,
+                   .stride = slots,
+                   .slots = slots,
+                   .rank = args.window.rank};
+    if (static_cast<u64>(own_slot) < static_cast<u64>(slots)) {
+      sum.own = rows_of(args, (args.window.rank / spec().tp_size * slots + own_slot) * spec().top_k);
+    } else {
+      sum.own.indices = nullptr;
+    }
+    sum.own.output = static_cast<u8*>(args.local.output) + token * args.local.output_stride_bytes;
+    sum.own.accumulate = args.local.accumulate != 0;
+    const ResultCopies copies{
+        .window = &args.window,
+        .offset_bytes = args.layout.result_rows.offset_bytes + token * args.shape.result_pitch_bytes,
+        .first_rank = args.window.rank / spec().tp_size * spec().tp_size,
+        .num_ranks = spec().tp_size};
+    const auto wait = [&] {
+      if (arrived) return true;
+      bool failed = false;
+      if (ex.thread() < Exec::kWarpSize) {
+        failed = !for_each_flag(ex, spec, args, piece, [&](i32 rank, const u64* flag) {
+          const WaitFor what{.phase = FaultPhase::combine_receive, .peer = rank, .epoch = epoch, .expected = epoch};
+          return wait_until_reached_sys(args.fault, what, flag);
+        });
+      }
+      return !ex.sync_block_or(failed);
+    };
+    if (!sum_partials(ex, spec, sum, copies, first_element_of_part(spec, piece.first_part),
+                      first_element_of_part(spec, piece.first_part + piece.num_parts), wait)) {
+      return false;
+    }
+    if (spec().tp_size > 1) {
+      ex.sync_block();
+      for (i32 i = ex.thread(); i < copies.num_ranks * piece.num_parts; i += ex.num_threads()) {
+        const i32 rank = copies.first_rank + i / piece.num_parts;
+        if (rank == args.window.rank) continue;
+        st_release_sys(result_flag(spec, args, rank, piece, i % piece.num_parts), epoch);
+      }
+    }
+    return true;
+  }
+
+  template <class S>
+  MOELINK_DEVICE static u64* result_flag(S spec, const Args& args, i32 holder, const RowPiece& piece, i32 part) {
+    return args.window.template at<u64>(holder, args.layout.result_flags.offset_bytes, spec().num_ranks) +
+           static_cast<i64>(piece.index) * kMaxWireParts + piece.first_part + part;
+  }
+
+  /// By the block: the result of a token that another member of the group sums.
+  template <class Exec, class S>
+  MOELINK_DEVICE static bool copy_result(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch) {
+    const i32 home = args.window.rank / spec().tp_size * spec().tp_size + piece.index % spec().tp_size;
+    bool failed = false;
+    for (i32 part = ex.thread(); part < piece.num_parts; part += ex.num_threads()) {
+      const WaitFor what{.phase = FaultPhase::combine_receive, .peer = home, .epoch = epoch, .expected = epoch};
+      failed =
+          failed || !wait_until_reached_sys(args.fault, what, result_flag(spec, args, args.window.rank, piece, part));
+    }
+    if (ex.sync_block_or(failed)) return false;
+    const i64 element_bytes = bytes_of(spec().output);
+    const i64 begin = first_element_of_part(spec, piece.first_part) * element_bytes / 16;
+    const i64 end = first_element_of_part(spec, piece.first_part + piece.num_parts) * element_bytes / 16;
+    const u8* from =
+        args.window.template at<u8>(args.window.rank, args.layout.result_rows.offset_bytes, spec().num_ranks) +
+        piece.index * args.shape.result_pitch_bytes;
+    u8* to = static_cast<u8*>(args.local.output) + piece.index * args.local.output_stride_bytes;
+    for (i64 unit = begin + ex.thread(); unit < end; unit += ex.num_threads()) {
+      st_v4(to + unit * 16, ld_v4_once(from + unit * 16));
+    }
+    return true;
+  }
+};
+
+}  // namespace moelink

@@ -1,0 +1,193 @@
+// The nvlink combine on host threads, ranks in one process: bits, order, reuse, and what happens when a rank is missing.
+#include <barrier>
+#include <thread>
+
+#include "kernels/nvlink_combine_case.hpp"
+
+namespace moelink::test {
+namespace {
+
+/// Runs one call on every rank, each on threads of its own.
+template <class Body>
+void on_ranks(int num_ranks, Body&& body) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < num_ranks; ++r) threads.emplace_back([&body, r] { body(r); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+void check(const CombineCase& c, const std::string& where = "", unsigned seed = 1) {
+  CombineRanks ranks(c);
+  ranks.draw(c, seed);
+  on_ranks(c.num_ranks, [&](int r) {
+    BlockTeam team(c.grid);
+    ranks.run(r, team);
+  });
+  ranks.expect_outputs(where);
+}
+
+TEST(NvlinkCombine, EveryNumberOfRanksAndGroupsGivesTheBitsOfTheDocumentedOrder) {
+  for (int num_ranks = 1; num_ranks <= 8; ++num_ranks) {
+    for (int tp_size = 1; tp_size <= num_ranks; ++tp_size) {
+      if (num_ranks % tp_size != 0) continue;
+      CombineCase c{.num_ranks = num_ranks, .tp_size = tp_size, .max_tokens = 7, .num_experts = 13, .top_k = 5};
+      for (int group = 0; group < c.num_groups(); ++group) c.tokens.push_back((5 + group * 3) % 8);
+      c.split = num_ranks % 2;
+      check(c, std::to_string(num_ranks) + " ranks, groups of " + std::to_string(tp_size));
+    }
+  }
+}
+
+TEST(NvlinkCombine, EveryMixOfTypesRoundsWhereItIsDocumented) {
+  const Element types[] = {Element::bfloat16, Element::float16, Element::float32};
+  for (const Element input : types) {
+    for (const Element output : types) {
+      for (const bool wide : {false, true}) {
+        for (const bool accumulate : {false, true}) {
+          check({.num_ranks = 3,
+                 .tokens = {4, 8, 1},
+                 .top_k = 4,
+                 .hidden = 24,
+                 .input = input,
+                 .partial = wide ? Element::float32 : input,
+                 .output = output,
+                 .accumulate = accumulate,
+                 .weighted = input != output});
+        }
+      }
+    }
+  }
+}
+
+TEST(NvlinkCombine, RowsInPartsOfEveryBlockCountAreWhole) {
+  for (const std::int64_t hidden : {1024, 1032, 1288, 2056, 512, 136, 8}) {
+    const int parts = partial_parts(hidden);
+    for (int send_blocks = 1; send_blocks <= parts; send_blocks *= 2) {
+      for (int sum_blocks = 1; sum_blocks <= parts; sum_blocks *= 2) {
+        check({.num_ranks = 2,
+               .tokens = {2, 3},
+               .hidden = hidden,
+               .grid = 3,
+               .send_blocks = send_blocks,
+               .sum_blocks = sum_blocks,
+               .first_sum_block = sum_blocks % 3},
+              std::to_string(hidden));
+      }
+    }
+  }
+  check({.num_ranks = 4, .tp_size = 2, .tokens = {3, 5}, .hidden = 1288, .send_blocks = 2, .sum_blocks = 4});
+}
+
+TEST(NvlinkCombine, RowsThatFoundNoRoomOrArePastTheOutputAddNothingAndAreToldHome) {
+  check({.num_ranks = 3, .tokens = {8, 8, 3}, .top_k = 4, .one_in_dropped = 3}, "dropped");
+  check({.num_ranks = 4, .tp_size = 2, .tokens = {8, 6}, .top_k = 4, .one_in_dropped = 1}, "all dropped");
+  check({.num_ranks = 3, .tokens = {8, 8, 3}, .top_k = 4, .short_output = 9}, "short");
+}
+
+TEST(NvlinkCombine, ZeroTokensAnywhereAndTokensPastTheCountAreLeftAlone) {
+  check({.num_ranks = 4, .tokens = {5, 0, 3, 0}, .bound_above = 2}, "some without");
+  check({.num_ranks = 4, .tokens = {0, 0, 0, 0}, .bound_above = 1}, "all without");
+  check({.num_ranks = 4, .tp_size = 4, .tokens = {3}, .bound_above = 2}, "one group");
+  check({.num_ranks = 3, .tokens = {8, 8, 8}, .everything_to_rank_0 = true, .grid = 4}, "all at rank 0");
+  check({.num_ranks = 5, .tokens = {0, 0, 8, 0, 0}, .num_experts = 3, .grid = 4}, "one source, idle ranks");
+}
+
+TEST(NvlinkCombine, ManyRowsPerRankAndManyKEqualTheReference) {
+  check({.num_ranks = 2,
+         .tokens = {300, 257},
+         .max_tokens = 300,
+         .num_experts = 40,
+         .top_k = 32,
+         .hidden = 64,
+         .grid = 4});
+}
+
+void reuse(CombineCase c, int iterations) {
+  CombineRanks ranks(c);
+  std::mt19937 draw(3);
+  bool failed = false;
+  // What dispatch does: nobody begins a combine before all have ended the last one.
+  std::barrier together(c.num_ranks, [&]() noexcept {
+    if (::testing::Test::HasFatalFailure()) failed = true;
+    if (!failed && ranks.rank(0).calls != 0) ranks.expect_outputs("call " + std::to_string(ranks.rank(0).calls));
+    for (auto& tokens : c.tokens) tokens = draw() % 3 == 0 ? 0 : draw() % (c.max_tokens + 1);
+    c.send_blocks = 1 << draw() % 2;
+    c.sum_blocks = 1 << draw() % 2;
+    c.first_sum_block = static_cast<int>(draw() % 3);
+    c.split = static_cast<int>(draw() % 2);
+    c.one_in_dropped = static_cast<int>(draw() % 4);
+    c.everything_to_rank_0 = draw() % 8 == 0;
+    ranks.draw(c, draw());
+  });
+  on_ranks(c.num_ranks, [&](int r) {
+    BlockTeam team(c.grid);
+    for (int i = 0; i < iterations; ++i) {
+      together.arrive_and_wait();
+      if (failed) continue;
+      ranks.run(r, team, {.at_entry = 4, .at_barriers = 8, .elsewhere = 256, .most_us = 100});
+    }
+    together.arrive_and_wait();
+  });
+}
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kIterations = 150;
+#else
+constexpr int kIterations = 2500;
+#endif
+
+TEST(NvlinkCombine, ThousandsOfCallsInTheSameMemoryWithDelaysNeverMixEpochs) {
+  reuse({.num_ranks = 3, .tokens = {0, 0, 0}, .max_tokens = 5, .num_experts = 7, .hidden = 256}, kIterations);
+  reuse({.num_ranks = 4, .tp_size = 2, .tokens = {0, 0}, .max_tokens = 5, .num_experts = 7, .hidden = 256},
+        kIterations);
+}
+
+TEST(NvlinkCombine, RankThatNeverSendsEndsTheOthersAtTheDeadlineAndIsNamed) {
+  const CombineCase c{.num_ranks = 3, .tokens = {4, 4, 4}, .num_experts = 3};
+  CombineRanks ranks(c);
+  ranks.timeout_ns = 50'000'000;
+  ranks.draw(c, 1);
+  on_ranks(2, [&](int r) {  // rank 2 stays away
+    BlockTeam team(c.grid);
+    ranks.run(r, team);
+  });
+  for (int r = 0; r < 2; ++r) {
+    ASSERT_EQ(1U, ranks.rank(r).record.is_complete) << "rank " << r;
+    EXPECT_EQ(FaultKind::wait_expired, ranks.rank(r).record.fault.kind);
+    EXPECT_EQ(FaultPhase::combine_receive, ranks.rank(r).record.fault.phase);
+    EXPECT_EQ(2, ranks.rank(r).record.fault.peer);
+  }
+}
+
+TEST(NvlinkCombine, CallWithoutADispatchIsAFault) {
+  const CombineCase c{.num_ranks = 2, .tokens = {1, 1}};
+  CombineRanks ranks(c);
+  ranks.draw(c, 1);
+  for (int r = 0; r < 2; ++r) ranks.rank(r).epochs[3 * NvlinkTables::kEpochStride] = 5;
+  on_ranks(2, [&](int r) {
+    BlockTeam team(c.grid);
+    ranks.run(r, team);
+  });
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(FaultKind::out_of_order, ranks.rank(r).record.fault.kind) << "rank " << r;
+}
+
+TEST(NvlinkCombine, PartialsOfAnotherTypeAreAMismatch) {
+  const CombineCase c{.num_ranks = 2, .tokens = {1, 1}, .partial = Element::float32};
+  CombineCase other = c;
+  other.partial = Element::bfloat16;
+  CombineRanks ranks(c);
+  ranks.draw(c, 1);
+  CombineRanks::Rank& first = ranks.rank(0);
+  on_ranks(2, [&](int r) {
+    BlockTeam team(c.grid);
+    if (r == 0) {
+      ranks.run(r, team);
+    } else {
+      ranks.run(r, team, {}, other.spec());
+    }
+  });
+  EXPECT_EQ(FaultKind::mismatch, first.record.fault.kind);
+  EXPECT_EQ(1, first.record.fault.peer);
+}
+
+}  // namespace
+}  // namespace moelink::test
