@@ -60,23 +60,7 @@ struct OpaqueByte {
   static float load(Bits bits) { return static_cast<float>(static_cast<std::int8_t>(bits)) / 64.0F; }
 };
 
-/// Calls `visit` with the element type of a DataType.
-template <class Visitor>
-decltype(auto) visit_element(DataType type, Visitor&& visit) {
-  switch (type) {
-    case DataType::bfloat16:
-      return visit(BFloat16{});
-    case DataType::float16:
-      return visit(Float16{});
-    case DataType::float32:
-      return visit(Float32{});
-    case DataType::bytes:
-      return visit(OpaqueByte{});
-  }
-  throw std::logic_error("unknown DataType");
-}
-
-/// The same for types that can be computed and stored.
+/// Calls `visit` with the element type of a DataType that can be computed and stored.
 template <class Visitor>
 decltype(auto) visit_number(DataType type, Visitor&& visit) {
   switch (type) {
@@ -90,6 +74,12 @@ decltype(auto) visit_number(DataType type, Visitor&& visit) {
       break;
   }
   throw std::logic_error("bytes are moved, never computed");
+}
+
+/// The same for every DataType.
+template <class Visitor>
+decltype(auto) visit_element(DataType type, Visitor&& visit) {
+  return type == DataType::bytes ? visit(OpaqueByte{}) : visit_number(type, visit);
 }
 
 }  // namespace moelink::perf

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "all_reduce/plan.hpp"
+#include "base/element.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
 
@@ -38,15 +39,8 @@ Element check_config(const AllReduceConfig& config) {
     refuse(
         text("AllReduceConfig::algorithm is ", static_cast<int>(config.algorithm), ", which is no AllReduceAlgorithm"));
   }
-  switch (config.type) {
-    case DataType::bfloat16:
-      return Element::bfloat16;
-    case DataType::float16:
-      return Element::float16;
-    case DataType::float32:
-      return Element::float32;
-    case DataType::bytes:
-      break;
+  if (const Element element = element_of(config.type); element != Element::none) {
+    return element;
   }
   refuse(text("AllReduceConfig::type is ", static_cast<int>(config.type), " (", name_of(config.type),
               "), which has no sum; expected bfloat16, float16 or float32"));

@@ -1,5 +1,6 @@
 #include "exchange/local_kernels.hpp"
 
+#include "base/element.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
 #include "runtime/device_properties.hpp"
@@ -7,20 +8,6 @@
 
 namespace moelink {
 namespace {
-
-Element element_of(DataType type) {
-  switch (type) {
-    case DataType::bfloat16:
-      return Element::bfloat16;
-    case DataType::float16:
-      return Element::float16;
-    case DataType::float32:
-      return Element::float32;
-    case DataType::bytes:
-      break;
-  }
-  return Element::none;
-}
 
 LocalDispatchSpec dispatch_spec(const ExchangeShape& shape, const Payload& payload, Element weighted) {
   return {.row_bytes = row_bytes_of(payload, shape.hidden),
