@@ -57,7 +57,8 @@ struct WireFormat {
 };
 /// Bytes of every part of a row but the last ones, which may be shorter or empty; a multiple of 16.
 MOELINK_DEVICE constexpr i64 wire_part_bytes(i64 row_bytes, i32 parts) {
-  return ceil_div(row_bytes / 16, static_cast<i64>(parts)) * 16;
+  // 32 bits: kernels compute this before they wait.
+  return static_cast<i64>(ceil_div(static_cast<u32>(row_bytes / 16), static_cast<u32>(parts))) * 16;
 }
 
 /// What a source member tells every rank, itself included, before any row: one line {value, tag of the epoch} per word.

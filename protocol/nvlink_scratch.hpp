@@ -24,4 +24,38 @@ struct SourceScratch {
   }
 };
 
+/// NvlinkDecode: `num_tokens` as LocalDispatchArgs has it; 0 if the routing is reused.
+struct NvlinkDecodeScratch {
+  i32 counts;   ///< u32[num_experts]: this source's entries of each
+  i32 codes;    ///< u16[num_tokens * top_k], readable to a multiple of 16 bytes
+  i32 masks;    ///< u32[mask_words()][num_tokens]: the ranks that a token goes to, a bit each
+  i32 ranks;    ///< i32[kMaxTopK]: of the block's token
+  i32 slots;    ///< i32[num_ranks]: of the block's token
+  i32 totals;   ///< u32[num_ranks]: slots in use at each rank
+  i32 items;    ///< u32[groups + 1]: pieces of rows that come from lower sources
+  i32 rows;     ///< i32[2][kMaxTopK]
+  i32 weights;  ///< float[2][kMaxTopK]
+  i32 sum;      ///< u32
+  i32 sources;  ///< SourceScratch
+  i32 total;
+
+  MOELINK_DEVICE constexpr NvlinkDecodeScratch(const NvlinkDispatchSpec& spec, i32 num_tokens)
+      : counts(0),
+        codes(round_up(spec.num_experts * 4, 16)),
+        masks(codes + round_up(num_tokens * spec.top_k * 2, 16)),
+        ranks(masks + round_up(mask_words(spec) * num_tokens * 4, 16)),
+        slots(ranks + kMaxTopK * 4),
+        totals(slots + round_up(spec.num_ranks * 4, 16)),
+        items(totals + round_up(spec.num_ranks * 4, 16)),
+        rows(items + round_up((spec.num_ranks / spec.tp_size + 1) * 4, 16)),
+        weights(rows + 2 * kMaxTopK * 4),
+        sum(weights + 2 * kMaxTopK * 4),
+        sources(sum + 16),
+        total(SourceScratch(spec, sources).total) {}
+
+  MOELINK_DEVICE static constexpr i32 mask_words(const NvlinkDispatchSpec& spec) {
+    return ceil_div(spec.num_ranks, 32);
+  }
+};
+
 }  // namespace moelink

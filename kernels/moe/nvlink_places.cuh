@@ -71,6 +71,11 @@ class Places {
     return static_cast<i32>(start + rank);
   }
 
+  /// Rows that exist in all, by the call: nothing is stored past them.
+  [[nodiscard]] MOELINK_DEVICE u32 total_rows() const {
+    return limits.packed() ? limits.max_rows : limits.max_rows * static_cast<u32>(num_experts);
+  }
+
   /// Entries of a group that find no room at one expert.
   [[nodiscard]] MOELINK_DEVICE u32 dropped(i32 group, i32 expert) const {
     const u32 end = first(group + 1, expert);
@@ -123,6 +128,19 @@ MOELINK_DEVICE void publish_nothing(const Exec& ex, const NvlinkDispatchArgs& ar
   }
 }
 
+/// What is known of an entry whose row may be here: for experts (if `row` >= 0), and for combine.
+MOELINK_DEVICE void publish_slot_entry(const NvlinkDispatchArgs& args, i32 top_k, i32 group, i32 slot, i32 token, i32 k,
+                                       i32 row, const SlotEntry& entry) {
+  const i64 place = (static_cast<i64>(group) * args.shape.max_tokens + slot) * top_k + k;
+  args.tables.row_of_entry[place] = row;
+  args.tables.weight_of_entry[place] = entry.weight;
+  if (row < 0) return;
+  const i64 first_rank = static_cast<i64>(group) * args.shape.tp_size;
+  args.local.expert_of_row[row] = entry.expert;
+  args.local.weight_of_row[row] = entry.weight;
+  args.local.source_of_row[row] = (first_rank * args.shape.max_tokens + token) * top_k + k;
+}
+
 /// By all warps of all blocks, each of which has made the places: marks (on request clears) the pads of every expert.
 /// Several warps share those of one expert if there are enough.
 template <class Exec, class S>
@@ -139,6 +157,20 @@ MOELINK_DEVICE void fill_pads_of_places(const Exec& ex, S spec, const NvlinkDisp
     const u32 first = places.first(0, static_cast<i32>(expert));
     const u32 kept = places.kept(static_cast<i32>(expert));
     fill_pads(ex, spec, args.local, first + kept, places.limits.end_of_pads(first, kept), member, members);
+  }
+}
+
+/// The same from offsets and counts of an earlier call, whose routing is reused: only what is asked to be zero.
+template <class Exec, class S>
+MOELINK_DEVICE void clear_pads_again(const Exec& ex, S spec, const NvlinkDispatchArgs& args, const Places<S>& places) {
+  if (args.local.zero_pads == 0 || !has_pads(args.local)) return;
+  const u32 num_warps = ex.num_blocks() * ex.num_warps();
+  const u32 warp = ex.warp() * ex.num_blocks() + ex.block();
+  for (i32 expert = 0; expert < places.num_experts; ++expert) {
+    const u32 first = static_cast<u32>(args.local.offsets[expert]);
+    const u32 kept = static_cast<u32>(args.local.counts[expert]);
+    const u32 end = min_of(places.limits.end_of_pads(first, kept), places.total_rows());
+    if (first + kept < end) fill_pads(ex, spec, args.local, first + kept, end, warp, num_warps);
   }
 }
 

@@ -47,21 +47,17 @@ class Slots {
   const NvlinkDispatchArgs& args_;
 };
 
-/// A slot's record as memory: the token, then top_k entries 16 bytes on. Words of 32 bits, so that neighbouring threads
-/// store neighbouring words.
+/// A slot's record as memory: the token, then top_k entries 16 bytes on.
 struct SlotRecord {
-  static constexpr i32 kHeadWords = 4;
-  static constexpr i32 kEntryWords = sizeof(SlotEntry) / 4;
-
-  MOELINK_DEVICE static constexpr i32 num_words(i32 top_k) { return kHeadWords + top_k * kEntryWords; }
+  static constexpr i32 kHeadBytes = 16;
 
   MOELINK_DEVICE static i32 load_token(const u8* record) { return *reinterpret_cast<const i32*>(record); }
-  MOELINK_DEVICE static SlotEntry load_entry(const u8* record, i32 k) {
-    return reinterpret_cast<const SlotEntry*>(record + kHeadWords * 4)[k];
+  MOELINK_DEVICE static const SlotEntry* entries(const u8* record) {
+    return reinterpret_cast<const SlotEntry*>(record + kHeadBytes);
   }
   MOELINK_DEVICE static void store_token(u8* record, i32 token) { *reinterpret_cast<i32*>(record) = token; }
   MOELINK_DEVICE static void store_entry(u8* record, i32 k, const SlotEntry& entry) {
-    reinterpret_cast<SlotEntry*>(record + kHeadWords * 4)[k] = entry;
+    reinterpret_cast<SlotEntry*>(record + kHeadBytes)[k] = entry;
   }
 };
 

@@ -10,9 +10,13 @@ namespace moelink {
 /// releases, which covers more.
 class EarlyRelease {
  public:
-  MOELINK_DEVICE EarlyRelease() {
+  MOELINK_DEVICE EarlyRelease() : EarlyRelease(true) {}
+  /// `stores`: false if this thread turns out to store nothing, and needs no fence.
+  MOELINK_DEVICE explicit EarlyRelease(bool stores) {
 #if MOELINK_ON_DEVICE
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    if (stores) asm volatile("fence.acq_rel.sys;" ::: "memory");
+#else
+    (void)stores;
 #endif
   }
 

@@ -1,0 +1,312 @@
+// Dispatch of few tokens over ranks in one launch, without a barrier between blocks (docs/nvlink.md). A launch sends,
+// receives, or does both. A block has parts of its source's rows, one after the other if the grid is small. Every block
+//  1. begins to load its part of its first row; nothing is waited for,
+//  2. reads all ids of its source, counts them per expert in its scratch, and which ranks each token goes to; the last
+//     block then stores the header lines of all ranks, before any row,
+//  3. finds, for its token, the slot at each rank and each entry's rank within the source; stores its part of the row into
+//     those slots, part 0 with record and scales; passes a block barrier and releases the flags,
+//  4. waits for the headers of all ranks, and works out where the rows of all (expert, source) start,
+//  5. stores its parts of its own source's rows, which did not travel, to their places here,
+//  6. waits for parts of other sources' rows, its share of them, as their flags come, and stores them to their places.
+// The last block also publishes offsets, counts, tables and data errors. A grid with a block to spare has it do little else.
+//
+// A receive on its own routes again, from the same ids: inputs are valid until then. A call that reuses the last routing
+// takes slots and rows from the tables and sends no records.
+//
+// Ordering: every block derives the same places from the same ids and headers, so that none waits for another of its
+// launch. Stores of a block come before its flag (block barrier, release); a reader acquires the flag. Headers carry their
+// tags. Progress: steps 1 to 3 wait for nobody; 4 to 6 wait for steps 2 and 3 of other ranks.
+// Memory owned: block scratch (NvlinkDecodeScratch).
+#pragma once
+
+#include "moelink/device/moe/nvlink_few_tokens.cuh"
+#include "moelink/device/moe/nvlink_received_rows.cuh"
+#include "moelink/device/moe/token_part.cuh"
+
+namespace moelink {
+
+struct NvlinkDecode {
+  using Spec = NvlinkDispatchSpec;
+  using Args = NvlinkDispatchArgs;
+  static constexpr const char* kName = "NvlinkDecode";
+  static constexpr const char* kHeader = "moelink/device/moe/nvlink_decode.cuh";
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    Launch<Exec, S>(ex, spec, args).run();
+  }
+
+ private:
+  template <class Exec, class S>
+  class Launch {
+   public:
+    MOELINK_DEVICE Launch(const Exec& ex, S spec, const Args& args)
+        : ex_(ex),
+          spec_(spec),
+          args_(args),
+          at_(spec(), args.format.reuse_routing != 0 ? 0 : args.local.num_tokens),
+          shape_(spec, args.local),
+          epoch_(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
+                 args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send),
+          tokens_(ex, spec, args, at_),
+          part_(spec),
+          rows_(scratch<i32>(at_.rows)),
+          weights_(scratch<float>(at_.weights)),
+          rank_(args.window.rank),
+          group_(rank_ / spec().tp_size),
+          is_last_(ex.block() == ex.num_blocks() - 1) {
+      format_ = args.format;
+      format_.log2_slots_per_flag = 0;
+      format_.parts = static_cast<u8>(1 << shape_.log2_parts);
+    }
+
+    MOELINK_DEVICE void run() {
+      typename FewTokens<Exec, S>::Ids ids;  // the first that this thread counts
+      if (!reuses()) {
+        ids.load(args_.local.expert_ids, args_.local.id_bytes, ex_.thread(), ex_.num_threads(),
+                 args_.local.num_tokens * spec_().top_k);
+      }
+      const i32 num_items = args_.local.num_tokens << shape_.log2_parts;
+      if (ex_.block() < num_items) load_part(ex_.block());
+      const EarlyRelease release(is_last_ && args_.sends != 0);
+      if (is_last_ && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
+      read_token_count();
+      if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
+      if (args_.sends != 0) {
+        if (is_last_) send_header(release);
+        for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) send_part(index);
+        if (is_last_) publish_sent();
+      }
+      const bool failed = args_.receives != 0 && !receive(num_items);
+      if (is_last_ && ex_.thread() == 0 && !failed) epoch_.complete();
+    }
+
+   private:
+    template <class T>
+    [[nodiscard]] MOELINK_DEVICE T* scratch(i32 offset_bytes) const {
+      return reinterpret_cast<T*>(static_cast<u8*>(ex_.scratch()) + offset_bytes);
+    }
+    [[nodiscard]] MOELINK_DEVICE bool reuses() const { return args_.format.reuse_routing != 0; }
+
+    MOELINK_DEVICE void read_token_count() {
+      if (reuses()) {
+        given_tokens_ = min_of(*args_.local.num_tokens_snapshot, args_.local.num_tokens);
+      } else {
+        given_tokens_ = load_token_count(args_.local);
+      }
+      num_tokens_ = clamp_token_count(args_.local, given_tokens_);
+    }
+
+    MOELINK_DEVICE void load_part(i32 index) {
+      part_.load(ex_, spec_, args_.local, shape_, index, reuses() ? nullptr : args_.local.weights);
+      loaded_ = index;
+    }
+
+    /// By the block: this token's slots (and ranks of its entries) in scratch, unless they are there from before.
+    MOELINK_DEVICE void find(i32 token) {
+      if (token == found_) return;
+      if (found_ >= 0) ex_.sync_block();  // the last token's are not read any more
+      if (!reuses()) {
+        tokens_.find(ex_, token);
+      } else {
+        for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
+          tokens_.slots[to] = args_.tables.slot_of_token[to * args_.shape.max_tokens + token];
+        }
+      }
+      ex_.sync_block();
+      found_ = token;
+    }
+
+    // Sending.
+
+    MOELINK_DEVICE void send_header(const EarlyRelease& release) {
+      u32* sum = scratch<u32>(at_.sum);
+      if (ex_.thread() == 0) *sum = 0;
+      if (!reuses()) tokens_.find_totals(ex_, num_tokens_);
+      ex_.sync_block();
+      // A source of one rank has nobody to differ from.
+      if (spec_().tp_size > 1 && !reuses()) {
+        scratch_add(ex_, sum, tokens_.hash(ex_, num_tokens_));
+        ex_.sync_block();
+      }
+      send_headers(ex_, spec_, args_, epoch_.value(), release,
+                   [&](i32 to, i32 word) { return header_word(to, word, *sum); });
+    }
+
+    [[nodiscard]] MOELINK_DEVICE u32 header_word(i32 to, i32 word, u32 hash) const {
+      if (word == DispatchHeader::kNumSlots) {
+        return reuses() ? static_cast<u32>(args_.tables.num_sent[to]) : tokens_.totals[to];
+      }
+      if (word == DispatchHeader::kNumTokens) return static_cast<u32>(num_tokens_);
+      if (word == DispatchHeader::kFormat) return format_.packed();
+      if (word == DispatchHeader::kHash) return hash;
+      const i32 first = first_expert_of(to, spec_().num_experts, spec_().num_ranks);
+      const i32 expert = first + word - DispatchHeader::kCounts;
+      const bool exists = !reuses() && expert < first_expert_of(to + 1, spec_().num_experts, spec_().num_ranks);
+      return exists ? tokens_.counts[expert] : 0;
+    }
+
+    /// Whether this rank stores the found token's row at rank `to`.
+    [[nodiscard]] MOELINK_DEVICE bool sends_to(i32 to) const {
+      const i32 tp_size = spec_().tp_size;
+      const i32 slot = tokens_.slots[to];
+      return slot >= 0 && to / tp_size != group_ && format_.member_of_slot(slot, tp_size) == rank_ - group_ * tp_size;
+    }
+
+    MOELINK_DEVICE void send_part(i32 index) {
+      if (index != loaded_) load_part(index);
+      const i32 token = part_.token();
+      if (token >= num_tokens_) return;
+      find(token);
+      const Slots<S> slots(spec_, args_);
+      for (i32 step = 1; step < spec_().num_ranks; ++step) {
+        const i32 to = (rank_ + step) % spec_().num_ranks;
+        if (!sends_to(to)) continue;
+        part_.send(ex_, spec_, args_.local, slots.row(to, group_, tokens_.slots[to]));
+        if (part_.is_first() && !reuses()) send_record(slots.record(to, group_, tokens_.slots[to]), to);
+      }
+      if (part_.is_first() && !reuses()) publish_slots(token);
+      ex_.sync_block();
+      const i32 part = index & ((1 << shape_.log2_parts) - 1);
+      for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
+        if (sends_to(to)) st_release_sys(slots.flag(to, group_, tokens_.slots[to], part, format_), epoch_.value());
+      }
+    }
+
+    MOELINK_DEVICE void send_record(u8* record, i32 to) const {
+      for (i32 k = ex_.thread(); k < spec_().top_k; k += ex_.num_threads()) {
+        SlotEntry entry = tokens_.entry(part_.token(), k, to);
+        entry.weight = part_.weight(k);
+        SlotRecord::store_entry(record, k, entry);
+      }
+      if (ex_.thread() == 0) SlotRecord::store_token(record, part_.token());
+    }
+
+    MOELINK_DEVICE void publish_slots(i32 token) const {
+      for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
+        const i32 slot = tokens_.slots[to];
+        args_.tables.slot_of_token[to * args_.shape.max_tokens + token] = slot;
+        if (slot >= 0) args_.tables.token_of_slot[to * args_.shape.max_tokens + slot] = token;
+      }
+    }
+
+    /// By the last block: what is known once tokens are routed.
+    MOELINK_DEVICE void publish_sent() {
+      if (reuses()) return;
+      for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
+        args_.tables.num_sent[to] = static_cast<i32>(tokens_.totals[to]);
+      }
+      const u32 out_of_range = tokens_.out_of_range(ex_);
+      if (ex_.sync_block_or(out_of_range != 0)) {
+        report_block_sum(ex_, &args_.local.status->ids_out_of_range, out_of_range, scratch<u32>(at_.sum));
+      }
+      if (ex_.thread() == 0) publish_token_count(args_.local, given_tokens_, num_tokens_);
+    }
+
+    // Receiving.
+
+    /// False, for all threads, after a fault.
+    [[nodiscard]] MOELINK_DEVICE bool receive(i32 num_items) {
+      SourceHeaders<S> headers(spec_, ex_.scratch(), at_.sources);
+      const Places<S> places(spec_, args_, ex_.scratch(), at_.sources);
+      const ReceivedRows<Exec, S> received(spec_, args_, headers, places, epoch_.value(), scratch<u32>(at_.items),
+                                           rows_, weights_);
+      u32 clamped = 0;
+      if (!headers.wait(ex_, args_, epoch_.value(), clamped)) {
+        if (is_last_) publish_nothing(ex_, args_, places);
+        return false;
+      }
+      if (ex_.warp() == ex_.num_warps() - 1) received.count(ex_);
+      if (!reuses()) {
+        places.make(ex_);
+        if (is_last_) publish_received(headers, places);
+      } else {
+        ex_.sync_block();
+      }
+      if (is_last_ && ex_.sync_block_or(clamped != 0)) {
+        report_block_sum(ex_, &args_.local.status->peer_counts_clamped, clamped, scratch<u32>(at_.sum));
+      }
+      // The last one first: it is still held.
+      for (i32 index = last_item(num_items); index >= 0; index -= ex_.num_blocks()) place_part(places, index);
+      if (!reuses()) {
+        fill_pads_of_places(ex_, spec_, args_, places);
+      } else {
+        clear_pads_again(ex_, spec_, args_, places);
+      }
+      return received.place_all(ex_);
+    }
+
+    /// The last of this block's items; negative if it has none.
+    [[nodiscard]] MOELINK_DEVICE i32 last_item(i32 num_items) const {
+      if (loaded_ >= 0 && loaded_ + ex_.num_blocks() >= num_items) return loaded_;
+      const i32 rest = num_items - 1 - ex_.block();
+      return rest < 0 ? -1 : ex_.block() + rest / ex_.num_blocks() * ex_.num_blocks();
+    }
+
+    /// A part of an own token to its rows here.
+    MOELINK_DEVICE void place_part(const Places<S>& places, i32 index) {
+      if (index != loaded_) load_part(index);
+      const i32 token = part_.token();
+      if (token >= num_tokens_) return;
+      find(token);
+      const i32 slot = tokens_.slots[rank_];
+      if (slot < 0) return;
+      ex_.sync_block();  // the rows of the last part are not read any more
+      if (!reuses()) part_.store_weights(ex_, spec_, weights_);
+      for (i32 k = ex_.thread(); k < spec_().top_k; k += ex_.num_threads()) {
+        if (reuses()) {
+          place_again(places, slot, k);
+          continue;
+        }
+        SlotEntry entry = tokens_.entry(token, k, rank_);
+        entry.weight = part_.weight(k);
+        rows_[k] = places.row_of(group_, entry);
+        if (part_.is_first()) publish_slot_entry(args_, spec_().top_k, group_, slot, token, k, rows_[k], entry);
+      }
+      if (part_.is_first() && ex_.thread() == 0 && !reuses()) {
+        args_.tables.received_token[group_ * args_.shape.max_tokens + slot] = token;
+      }
+      ex_.sync_block();
+      part_.store(ex_, spec_, args_.local, rows_, weights_);
+    }
+
+    MOELINK_DEVICE void place_again(const Places<S>& places, i32 slot, i32 k) const {
+      const i64 entry = (group_ * args_.shape.max_tokens + slot) * spec_().top_k + k;
+      const i32 row = args_.tables.row_of_entry[entry];
+      rows_[k] = row < static_cast<i32>(places.total_rows()) ? row : -1;
+      weights_[k] = args_.tables.weight_of_entry[entry];
+    }
+
+    /// By the last block: what is known once the headers are there.
+    MOELINK_DEVICE void publish_received(const SourceHeaders<S>& headers, const Places<S>& places) const {
+      const u32 dropped = publish_places(ex_, args_, places);
+      for (i32 group = ex_.thread(); group < places.num_groups; group += ex_.num_threads()) {
+        args_.tables.num_received[group] = headers.num_slots(group);
+      }
+      if (ex_.sync_block_or(dropped != 0)) {
+        report_block_sum(ex_, &args_.local.status->rows_over_capacity, dropped, scratch<u32>(at_.sum));
+      }
+    }
+
+    const Exec& ex_;
+    S spec_;
+    const Args& args_;
+    NvlinkDecodeScratch at_;
+    PartShape<Exec, S> shape_;
+    NvlinkEpoch epoch_;
+    FewTokens<Exec, S> tokens_;
+    TokenPart<Exec, S> part_;
+    i32* rows_;
+    float* weights_;
+    i32 rank_;
+    i32 group_;
+    bool is_last_;
+    WireFormat format_;
+    i32 given_tokens_ = 0;
+    i32 num_tokens_ = 0;
+    i32 loaded_ = -1;  ///< item that part_ holds
+    i32 found_ = -1;   ///< token whose slots and ranks are in scratch
+  };
+};
+
+}  // namespace moelink

@@ -1,0 +1,204 @@
+// Rows that other sources have stored in their slots here: waited for, read once, stored to their places. The work is cut
+// into pieces, one at a time per block, whatever wire format a source chose: a piece is one of its parts, or a share of a
+// part that is more than a block holds.
+//
+// Ordering: one thread per flag acquires; the block barrier behind it passes that on to the block. Reads then are ordinary
+// (never non-coherent) loads.
+#pragma once
+
+#include "moelink/device/moe/nvlink_places.cuh"
+#include "moelink/device/moe/nvlink_slots.cuh"
+#include "moelink/device/primitives/held.cuh"
+#include "moelink/device/primitives/row_copy.cuh"
+#include "moelink/device/primitives/scale_copy.cuh"
+
+namespace moelink {
+
+template <class Exec, class S>
+class ReceivedRows {
+ public:
+  /// `items`, `rows`, `weights`: block scratch (NvlinkDecodeScratch).
+  MOELINK_DEVICE ReceivedRows(S spec, const NvlinkDispatchArgs& args, const SourceHeaders<S>& headers,
+                              const Places<S>& places, u64 epoch, u32* items, i32* rows, float* weights)
+      : spec_(spec),
+        args_(args),
+        headers_(headers),
+        places_(places),
+        slots_(spec, args),
+        epoch_(epoch),
+        items_(items),
+        rows_(rows),
+        weights_(weights) {}
+
+  /// By one warp, once the headers are there: how many pieces come from the sources below each. For all threads after the
+  /// next block barrier.
+  MOELINK_DEVICE void count(const Exec& ex) const {
+    const i32 own = args_.window.rank / spec_().tp_size;
+    u32 below = 0;
+    for (i32 from = 0; from < num_groups(); from += Exec::kWarpSize) {
+      const i32 group = from + ex.lane();
+      const bool sends = group < num_groups() && group != own;
+      const u32 pieces = sends ? static_cast<u32>(headers_.num_slots(group)) << log2_pieces(group) : 0;
+      const u32 before = below + warp_exclusive_sum(ex, pieces);
+      if (group < num_groups()) items_[group] = before;
+      below = warp_broadcast(ex, before + pieces, Exec::kWarpSize - 1);
+    }
+    if (ex.lane() == 0) items_[num_groups()] = below;
+  }
+
+  /// By the block: this block's share of the pieces. False, for all threads, after a fault.
+  [[nodiscard]] MOELINK_DEVICE bool place_all(const Exec& ex) const {
+    const u32 end = items_[num_groups()];
+    const u32 step = static_cast<u32>(ex.num_blocks());
+    for (u32 first = static_cast<u32>(ex.block()); first < end; first += kAtOnce * step) {
+      bool failed = false;
+      for (u32 i = static_cast<u32>(ex.warp()); i < kAtOnce; i += static_cast<u32>(ex.num_warps())) {
+        if (first + i * step < end && !failed) failed = !wait(ex, locate(ex, first + i * step));
+      }
+      if (ex.sync_block_or(failed)) return false;
+      Fetched now(*this, ex, first);
+      for (u32 i = 0; i < kAtOnce && first + i * step < end; ++i) {
+        const u32 following = first + (i + 1) * step;
+        Fetched next(*this, ex, i + 1 < kAtOnce && following < end ? following : end);
+        place(ex, now, static_cast<i32>(i & 1U));
+        now = next;
+      }
+    }
+    return true;
+  }
+
+ private:
+  /// Pieces that a block waits for together: one per warp.
+  static constexpr u32 kAtOnce = Exec::kIsDevice ? 8 : 1;
+
+  struct Piece {
+    i32 group;
+    i32 slot;
+    i32 piece;       ///< of the row
+    WireFormat format;
+    i32 log2_share;  ///< pieces that share a part
+  };
+
+  /// A piece on its way from its slot: what each thread holds of it.
+  struct Fetched {
+    /// By the block: begins to read piece `index`; none if there is no such piece.
+    MOELINK_DEVICE Fetched(const ReceivedRows& all, const Exec& ex, u32 index) : row(all.spec_), scales(all.spec_) {
+      if (index < all.items_[all.num_groups()]) load(all, ex, all.locate(ex, index));
+    }
+
+    MOELINK_DEVICE void load(const ReceivedRows& all, const Exec& ex, const Piece& from) {
+      const i32 rank = all.args_.window.rank;
+      const u8* source = all.slots_.row(rank, from.group, from.slot);
+      const u8* record = all.slots_.record(rank, from.group, from.slot);
+      const i32 row_bytes = static_cast<i32>(all.spec_().row_bytes);
+      const i32 part_bytes = static_cast<i32>(wire_part_bytes(all.spec_().row_bytes, from.format.parts));
+      const i32 share_bytes = ((part_bytes / 16 + (1 << from.log2_share) - 1) >> from.log2_share) * 16;
+      const i32 part = from.piece >> from.log2_share;
+      const i32 share = from.piece & ((1 << from.log2_share) - 1);
+      piece = from;
+      first_byte = part * part_bytes + share * share_bytes;
+      const i32 end = min_of(min_of(first_byte + share_bytes, (part + 1) * part_bytes), row_bytes);
+      row.load_received(ex, source + first_byte, end - first_byte);
+      if (all.args_.format.reuse_routing == 0) {
+        token = SlotRecord::load_token(record);
+        entries.load(ex, SlotRecord::entries(record), all.spec_().top_k, SlotEntry{});
+      }
+      if (is_first() && all.args_.local.row_scales != nullptr) scales.load(ex, source + row_bytes);
+    }
+    /// One piece of a row also brings what is known of it.
+    MOELINK_DEVICE bool is_first() const { return piece.piece == 0; }
+
+    Piece piece{};
+    i32 first_byte = 0;
+    i32 token = 0;
+    RowPart<Exec, S> row;
+    ScalePart<Exec, S> scales;
+    Held<Exec, SlotEntry> entries;
+  };
+
+  [[nodiscard]] MOELINK_DEVICE i32 num_groups() const { return places_.num_groups; }
+
+  /// Pieces of a source's rows, as a power of two: its parts, or so many that one fits a block.
+  [[nodiscard]] MOELINK_DEVICE i32 log2_pieces(i32 group) const {
+    const i32 parts = headers_.format(group).parts;
+    i32 log2 = floor_log2(static_cast<u32>(parts));
+    const i64 part_bytes = wire_part_bytes(spec_().row_bytes, parts);
+    for (i64 bytes = part_bytes; bytes > RowPart<Exec, S>::kMaxBytes; bytes = ceil_div(bytes / 16, 2L) * 16) ++log2;
+    return log2;
+  }
+
+  /// By a warp, whose lanes look at sources together.
+  [[nodiscard]] MOELINK_DEVICE Piece locate(const Exec& ex, u32 index) const {
+    u32 below = 0;
+    for (i32 group = ex.lane(); group < num_groups(); group += Exec::kWarpSize) {
+      below += items_[group + 1] <= index ? 1 : 0;
+    }
+    const i32 group = static_cast<i32>(warp_sum(ex, below));
+    const u32 rest = index - items_[group];
+    const i32 log2 = log2_pieces(group);
+    const WireFormat format = headers_.format(group);
+    return {.group = group,
+            .slot = static_cast<i32>(rest >> static_cast<u32>(log2)),
+            .piece = static_cast<i32>(rest & ((1U << static_cast<u32>(log2)) - 1)),
+            .format = format,
+            .log2_share = log2 - floor_log2(format.parts)};
+  }
+
+  /// By a warp: the flag of the piece's part, and that of part 0, which covers the record.
+  [[nodiscard]] MOELINK_DEVICE bool wait(const Exec& ex, const Piece& piece) const {
+    const i32 part = piece.piece >> piece.log2_share;
+    bool arrived = true;
+    for (i32 i = ex.lane(); i < (part == 0 ? 1 : 2) && arrived; i += Exec::kWarpSize) {
+      arrived = slots_.wait(piece.group, piece.slot, i == 0 ? 0 : part, piece.format, epoch_);
+    }
+    return arrived;
+  }
+
+  /// By the block: stores a piece to its rows. `half` of the scratch alternates, so that one barrier a piece is enough.
+  MOELINK_DEVICE void place(const Exec& ex, const Fetched& held, i32 half) const {
+    i32* rows = rows_ + half * kMaxTopK;
+    float* weights = weights_ + half * kMaxTopK;
+    const Piece& piece = held.piece;
+    for (i32 k = ex.thread(); k < spec_().top_k; k += ex.num_threads()) {
+      if (args_.format.reuse_routing != 0) {
+        place_again(piece, k, rows[k], weights[k]);
+        continue;
+      }
+      const SlotEntry entry = held.entries.get(k);
+      rows[k] = places_.row_of(piece.group, entry);
+      weights[k] = entry.weight;
+      if (held.is_first()) {
+        publish_slot_entry(args_, spec_().top_k, piece.group, piece.slot, held.token, k, rows[k], entry);
+      }
+    }
+    if (held.is_first() && ex.thread() == 0 && args_.format.reuse_routing == 0) {
+      args_.tables.received_token[piece.group * args_.shape.max_tokens + piece.slot] = held.token;
+    }
+    ex.sync_block();
+    held.row.store_all(ex, static_cast<u8*>(args_.local.rows) + held.first_byte, args_.local.row_stride_bytes, rows,
+                       weights, false);
+    if (held.is_first() && args_.local.row_scales != nullptr) {
+      held.scales.store_all(ex, static_cast<u8*>(args_.local.row_scales), rows, spec_().top_k);
+    }
+  }
+
+  /// Entry k of a piece whose routing is reused.
+  MOELINK_DEVICE void place_again(const Piece& piece, i32 k, i32& row, float& weight) const {
+    const i64 entry = (piece.group * args_.shape.max_tokens + piece.slot) * spec_().top_k + k;
+    const i32 last = args_.tables.row_of_entry[entry];
+    row = last < static_cast<i32>(places_.total_rows()) ? last : -1;
+    weight = args_.tables.weight_of_entry[entry];
+  }
+
+  S spec_;
+  const NvlinkDispatchArgs& args_;
+  const SourceHeaders<S>& headers_;
+  const Places<S>& places_;
+  Slots<S> slots_;
+  u64 epoch_;
+  u32* items_;
+  i32* rows_;
+  float* weights_;
+};
+
+}  // namespace moelink
