@@ -61,6 +61,27 @@ inline std::vector<LocalDispatchSpec> dispatch_specs() {
   return specs;
 }
 
+/// Dispatch over NVLink: every kind of payload and of group, models over 8 ranks. Without block sizes.
+inline std::vector<NvlinkDispatchSpec> nvlink_dispatch_specs() {
+  std::vector<NvlinkDispatchSpec> specs;
+  const auto add = [&](const LocalDispatchSpec& local, i32 num_ranks, i32 tp_size) {
+    specs.push_back({.row_bytes = local.row_bytes,
+                     .scale_bytes = local.scale_bytes,
+                     .num_ranks = num_ranks,
+                     .tp_size = tp_size,
+                     .num_experts = local.num_experts,
+                     .top_k = local.top_k,
+                     .threads = 0,
+                     .weighted = local.weighted});
+  };
+  for (const LocalDispatchSpec& local : dispatch_specs()) add(local, 8, 1);
+  const LocalDispatchSpec deep_seek = dispatch_specs()[1];
+  for (const i32 num_ranks : {1, 2, 3, 18, 72}) add(deep_seek, num_ranks, 1);
+  add(deep_seek, 8, 2);
+  add(deep_seek, 6, 3);
+  return specs;
+}
+
 /// Combine: every shape in bf16, and every pair of types once. Without block sizes, too.
 inline std::vector<LocalCombineSpec> combine_specs() {
   std::vector<LocalCombineSpec> specs;

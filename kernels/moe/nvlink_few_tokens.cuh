@@ -90,8 +90,8 @@ class FewTokens {
   [[nodiscard]] MOELINK_DEVICE u32 hash(const Exec& ex, i32 num_tokens) const {
     u32 sum = 0;
     for (i32 entry = ex.thread(); entry < num_tokens * spec_().top_k; entry += ex.num_threads()) {
-      sum += entry_hash(static_cast<u32>(entry), codes[entry],
-                        __builtin_bit_cast(u32, load_weight(args_.local, entry)));
+      sum +=
+          entry_hash(static_cast<u32>(entry), codes[entry], __builtin_bit_cast(u32, load_weight(args_.local, entry)));
     }
     return sum;
   }

@@ -74,7 +74,7 @@ class ReceivedRows {
   struct Piece {
     i32 group;
     i32 slot;
-    i32 piece;       ///< of the row
+    i32 piece;  ///< of the row
     WireFormat format;
     i32 log2_share;  ///< pieces that share a part
   };

@@ -15,8 +15,10 @@
 #include "moelink/device/moe/local_move.cuh"
 #include "moelink/device/moe/local_prefill.cuh"
 #include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/protocol/local_plan.hpp"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
+#include "moelink/protocol/nvlink_decode_plan.hpp"
 #include "specs.hpp"
 
 namespace moelink {
@@ -38,6 +40,10 @@ std::vector<KernelRequest> every_request() {
   }
   for (const NvlinkCombineSpec& spec : test::nvlink_combine_specs()) {
     requests.push_back(make_request<NvlinkCombine>(with_threads(spec, kGpu)));
+  }
+  for (const NvlinkDispatchSpec& spec : test::nvlink_dispatch_specs()) {
+    if (!nvlink_decode_holds_rows(spec.row_bytes, kGpu)) continue;
+    requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
   }
   KernelLoader loader(Device::cuda(0));
   (void)AllReduceKernels::add_to(loader, Element::bfloat16, 2, false);

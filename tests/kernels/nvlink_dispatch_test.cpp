@@ -40,7 +40,8 @@ void combine(NvlinkRank& rank, const Run& run) {
 Run run_of(const NvlinkRank& rank, unsigned call, const Pauses& pauses) {
   const unsigned mixed = (static_cast<unsigned>(rank.index) * 5 + call * 3) % 7;
   const unsigned group = static_cast<unsigned>(rank.index / rank.config.tp_size);
-  return {.grid = 1 + static_cast<int>(mixed % 3), .parts = 1 << (group + call) % 4, .split = mixed == 6, .pauses = pauses};
+  return {
+      .grid = 1 + static_cast<int>(mixed % 3), .parts = 1 << (group + call) % 4, .split = mixed == 6, .pauses = pauses};
 }
 
 /// `num_calls` calls, of options that `options_of(call)` gives; after each, every fourth is repeated with its routing.
@@ -99,8 +100,8 @@ constexpr NvlinkConfig kFour{
     .num_ranks = 4, .num_experts = 12, .top_k = 3, .max_tokens = 20, .row_bytes = 64, .timeout_ns = 20'000'000'000};
 
 TEST(NvlinkDispatch, EveryKindOfRouting) {
-  for (const Routes routes : {Routes::uniform, Routes::one_expert, Routes::one_rank, Routes::few, Routes::unused,
-                              Routes::with_bad_ids}) {
+  for (const Routes routes :
+       {Routes::uniform, Routes::one_expert, Routes::one_rank, Routes::few, Routes::unused, Routes::with_bad_ids}) {
     SCOPED_TRACE("routes " + std::to_string(static_cast<int>(routes)));
     check(kFour, 4, always({.routes = routes, .alignment = 4}));
   }
@@ -169,9 +170,7 @@ TEST(NvlinkDispatch, ReplicasAreChosenByGroupAndToken) {
   check(config, 8, always({.routes = Routes::with_bad_ids, .max_replicas = 3}));
 }
 
-TEST(NvlinkDispatch, DeviceSideTokenCounts) {
-  check(kFour, 8, always({.device_count = true}));
-}
+TEST(NvlinkDispatch, DeviceSideTokenCounts) { check(kFour, 8, always({.device_count = true})); }
 
 TEST(NvlinkDispatch, RanksWithDifferentPayloadsOrReuseGiveAFaultThatNamesThem) {
   NvlinkConfig config = kFour;
@@ -215,7 +214,8 @@ TEST(NvlinkDispatch, ReusedForALongTimeWithPausesAnywhere) {
     config.tp_size = tp_size;
     config.max_tokens = 6;
     config.row_bytes = 32;
-    check(config, num_calls, [&](unsigned call) { return random_options(config, call); }, kRarely);
+    check(
+        config, num_calls, [&](unsigned call) { return random_options(config, call); }, kRarely);
   }
 }
 

@@ -1,0 +1,65 @@
+// How NvlinkDecode is launched: block size, grid, how a row is shared. Pure functions of shape, token count and device; what
+// a peer must know of it travels in the header (WireFormat).
+#pragma once
+
+#include "moelink/protocol/local_plan.hpp"
+#include "moelink/protocol/nvlink_scratch.hpp"
+
+namespace moelink {
+
+/// Measured choices.
+struct NvlinkDecodeTuning {
+  i32 threads;        ///< block size
+  i32 part_bytes;     ///< most bytes of a row that a block of that size holds (RowPart)
+  i32 blocks_per_sm;  ///< rows are shared by blocks while fewer than this times the SMs would be busy
+  i32 least_blocks;   ///< a grid is not smaller, however few the own tokens: others may have sent many
+};
+
+inline constexpr NvlinkDecodeTuning kGpuDecodeTuning{
+    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64};
+inline constexpr NvlinkDecodeTuning kHostDecodeTuning{
+    .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256};
+
+constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& device) {
+  return device.is_host ? kHostDecodeTuning : kGpuDecodeTuning;
+}
+
+constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
+  spec.threads = nvlink_decode_tuning_for(device).threads;
+  return spec;
+}
+
+/// Whether rows are short enough: a part fits a block, and the wire knows no more than kMaxWireParts.
+constexpr bool nvlink_decode_holds_rows(i64 row_bytes, const LocalDevice& device) {
+  return wire_part_bytes(row_bytes, kMaxWireParts) <= nvlink_decode_tuning_for(device).part_bytes;
+}
+
+struct NvlinkDecodePlan {
+  i32 grid = 1;
+  i32 parts = 1;  ///< of a row: LocalDispatchArgs::parts
+  i32 scratch_bytes = 0;
+  friend constexpr bool operator==(const NvlinkDecodePlan&, const NvlinkDecodePlan&) = default;
+};
+
+/// What a plan says to the kernel.
+constexpr void apply(const NvlinkDecodePlan& plan, NvlinkDispatchArgs& args) { args.local.parts = plan.parts; }
+
+/// A dispatch of up to `num_tokens` tokens on at most `max_blocks` blocks, which can all wait at the same time; of these
+/// `sms` SMs (host: threads) are theirs. The other ranks are taken to have as many tokens.
+constexpr NvlinkDecodePlan plan_nvlink_decode(const NvlinkDispatchSpec& spec, i64 num_tokens, bool reuse_routing,
+                                              i32 max_blocks, i32 sms, const LocalDevice& device) {
+  const NvlinkDecodeTuning& tuning = nvlink_decode_tuning_for(device);
+  const i32 wanted = min_of(sms * tuning.blocks_per_sm, max_blocks);
+  NvlinkDecodePlan plan;
+  plan.parts = parts_of_row(num_tokens, spec.row_bytes / 16, tuning.threads, wanted, kMaxWireParts);
+  while (wire_part_bytes(spec.row_bytes, plan.parts) > tuning.part_bytes) plan.parts *= 2;
+  // Each token goes to at most top_k other ranks, and a block to spare publishes what is known about experts.
+  const i64 others = min_of(spec.num_ranks / spec.tp_size - 1, spec.top_k);
+  const i64 items = num_tokens * plan.parts * max_of(others, 1L) + (device.is_host ? 0 : 1);
+  const i64 least = spec.num_ranks > 1 ? tuning.least_blocks : 1;
+  plan.grid = static_cast<i32>(max_of(min_of(max_of(items, least), static_cast<i64>(max_blocks)), 1L));
+  plan.scratch_bytes = NvlinkDecodeScratch(spec, reuse_routing ? 0 : static_cast<i32>(num_tokens)).total;
+  return plan;
+}
+
+}  // namespace moelink
