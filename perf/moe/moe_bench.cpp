@@ -66,7 +66,17 @@ MoeBench::MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Com
       team_(threads_of_rank(communicator, flags.place)),
       stream_(settings.device, {.num_threads = team_.size()}),
       limit_(stream_, team_),
-      link_(communicator, stream_, team_) {}
+      link_(communicator, stream_, team_) {
+  if (const auto kind = collectives_of_baseline(flags.baseline)) {
+    collectives_ = make_collectives(*kind, communicator, stream_, team_, no_collectives_reason_);
+  }
+}
+
+std::string MoeBench::baseline_words() const {
+  const std::string name = baseline_name(flags_, settings_);
+  if (!no_collectives_reason_.empty()) return fmt::format("{}: not possible: {}", name, no_collectives_reason_);
+  return perf::baseline_words(name, settings_, collectives_.get());
+}
 
 int MoeBench::choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const {
   if (flags_.measure.num_sets != 0) return flags_.measure.num_sets;
@@ -212,7 +222,8 @@ MoeResult MoeBench::run(const Model& model, const std::vector<std::int64_t>& tok
     sets.push_back(std::make_unique<MoeSet>(settings_, model, tokens_of_source, seed, communicator_, stream_, team_));
   }
   const std::unique_ptr<Rival> rival =
-      make_rival(baseline_name(flags_, settings_), settings_, sets, communicator_, stream_);
+      make_rival(baseline_name(flags_, settings_), settings_, sets,
+                 {.communicator = communicator_, .collectives = collectives_.get(), .stream = stream_, .team = team_});
   result.plan = sets.front()->plan_text();
   add_traffic(sets, result);
 

@@ -76,6 +76,8 @@ class MoeBench {
   [[nodiscard]] int num_threads() const noexcept { return team_.size(); }
   /// Why link_us is missing; empty: it is not.
   [[nodiscard]] const std::string& no_link_reason() const noexcept { return link_.reason(); }
+  /// What the baseline does, or why it is missing; empty: there is none.
+  [[nodiscard]] std::string baseline_words() const;
 
  private:
   struct Turns;
@@ -96,6 +98,8 @@ class MoeBench {
   Stream stream_;
   CopyLimit limit_;
   LinkLimit link_;
+  std::string no_collectives_reason_;
+  std::unique_ptr<Collectives> collectives_;
 };
 
 }  // namespace moelink::perf

@@ -45,7 +45,8 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
                    .settings = settings,
                    .num_nodes = communicator.topology().num_nodes(),
                    .num_threads = bench.num_threads(),
-                   .no_link_reason = bench.no_link_reason()};
+                   .no_link_reason = bench.no_link_reason(),
+                   .baseline_words = bench.baseline_words()};
   Progress progress("moe_perf", models.size() * settings.token_counts.size(), speaks);
   Table table(speaks ? out : nowhere, moe_columns(run));
   Results results("moe_perf");

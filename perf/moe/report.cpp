@@ -121,12 +121,7 @@ void introduce(Table& table, const MoeRun& run) {
     table.comment(
         "ceiling: time of the best plain kernel that only moves rows inside this memory, in this run, / time");
   }
-  if (run.baseline() == "separate") {
-    table.comment(
-        fmt::format("separate: a local dispatch or combine of this rank's experts, and an all-reduce of the "
-                    "sums in {}, in separate launches",
-                    name_of(settings.computed())));
-  }
+  if (!run.baseline_words.empty()) table.comment(run.baseline_words);
 }
 
 void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const MoeResult& result,

@@ -17,6 +17,7 @@ struct MoeRun {
   int num_nodes = 1;
   int num_threads = 1;         ///< of each rank
   std::string no_link_reason;  ///< why the link was not measured
+  std::string baseline_words;  ///< what the baseline does, or why there is none
 
   [[nodiscard]] bool is_local() const { return settings.mode == Mode::local; }
   [[nodiscard]] bool has_link() const { return !is_local() && no_link_reason.empty(); }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "moelink/communicator.hpp"
+#include "perf/collectives/collectives.hpp"
 #include "perf/moe/moe_set.hpp"
 
 namespace moelink::perf {
@@ -27,10 +29,21 @@ using MoeSets = std::vector<std::unique_ptr<MoeSet>>;
 
 /// What moe_perf compares a mode with where nothing else is asked for: "separate" for tensor parallel, "none" else.
 [[nodiscard]] std::string baseline_name(const MoeFlags& flags, const MoeSettings& settings);
+/// What a baseline moves rows with; none: it does not.
+[[nodiscard]] std::optional<CollectivesKind> collectives_of_baseline(const std::string& name);
+/// A line that says what it does.
+[[nodiscard]] std::string baseline_words(const std::string& name, const MoeSettings& settings,
+                                         const Collectives* collectives);
 
-/// The rival of that name; null if there is none of it in this run. Collective.
+struct RivalTools {
+  Communicator communicator;
+  Collectives* collectives;  ///< null: none were asked for, or these ranks cannot have them
+  StreamView stream;
+  Team& team;
+};
+
+/// The rival of that name; null if this run has none. Collective.
 [[nodiscard]] std::unique_ptr<Rival> make_rival(const std::string& name, const MoeSettings& settings,
-                                                const MoeSets& sets, const Communicator& communicator,
-                                                StreamView stream);
+                                                const MoeSets& sets, const RivalTools& tools);
 
 }  // namespace moelink::perf

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "perf/common/host_piece.hpp"
+#include "perf/moe/local_twin.hpp"
 
 namespace moelink::perf {
 namespace {
@@ -10,17 +11,6 @@ namespace {
 std::int64_t most_elements(const MoeSets& sets) {
   const MutableMatrixView output = sets.front()->output();  // sets are equally large
   return std::max<std::int64_t>(output.rows * output.columns, 1);
-}
-
-/// The experts of this rank, numbered from zero; the others are skipped.
-std::vector<std::int32_t> local_ids(const MoeCase& moe) {
-  const std::int64_t first = moe.placement->first_expert(moe.plan->rank);
-  const std::int64_t end = moe.placement->first_expert(moe.plan->rank + 1);
-  std::vector<std::int32_t> ids;
-  for (const std::int64_t id : moe.routing().expert_ids) {
-    ids.push_back(id >= first && id < end ? static_cast<std::int32_t>(id - first) : -1);
-  }
-  return ids;
 }
 
 }  // namespace
@@ -35,20 +25,16 @@ Separate::Separate(const MoeSettings& settings, const MoeSets& sets, const Commu
 
 Separate::Local Separate::make_local(const MoeSet& set) const {
   const MoeCase& moe = set.moe();
-  ExchangeConfig config = set.config();
-  config.mode = Mode::local;
-  config.replicated_inputs = false;
-  config.num_experts = std::max<std::int64_t>(moe.placement->num_experts_of(moe.plan->rank), 1);
-  const std::vector<std::int32_t> ids = local_ids(moe);
-  const std::size_t id_bytes = ids.size() * sizeof(std::int32_t);
-  Local local{
-      .exchange = Exchange(Communicator::single(stream_.device()), config),
-      .ids = Buffer(stream_.device(), std::max<std::size_t>(id_bytes, 256)),
-      .output = Buffer(stream_.device(), static_cast<std::size_t>(most_elements(sets_)) * size_of(set.output().type)),
-      .dispatch = set.dispatch_args(),
-      .combine = set.combine_args()};
-  if (id_bytes != 0) copy_bytes(local.ids.data(), ids.data(), id_bytes, stream_);
-  stream_.synchronize();
+  std::vector<std::int32_t> ids;
+  for (std::int64_t entry = 0; entry < moe.sources->num_entries(); ++entry) {
+    ids.push_back(local_expert_of(moe, 0, entry));  // tensor parallel: one source
+  }
+  const std::size_t output_bytes = static_cast<std::size_t>(most_elements(sets_)) * size_of(set.output().type);
+  Local local{.exchange = Exchange(Communicator::single(stream_.device()), twin_config(set, moe.own_tokens().rows)),
+              .ids = uploaded(ids, stream_),
+              .output = Buffer(stream_.device(), output_bytes),
+              .dispatch = set.dispatch_args(),
+              .combine = set.combine_args()};
   local.dispatch.expert_ids = {local.ids.data(), IndexType::int32};
   local.combine.output.data = local.output.data();
   return local;

@@ -67,7 +67,7 @@ void MoeFlags::add_to(CLI::App& app) {
   add_sweep_flags(app, tokens, "--tokens", "number of tokens", "1", "4096");
   add_model_flags(app, model);
   add_measure_flags(app, measure);
-  add_baseline_flag(app, baseline, {"naive"});
+  add_baseline_flag(app, baseline, {"naive", "allgather", "nccl", "mpi"});
   add_place_flags(app, place, {"local", "tp", "nvlink", "p2p"});
   add_rank_flags(app, ranks);
   add_rank_traffic_flags(app);
@@ -149,6 +149,15 @@ void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {
   }
   if (flags.baseline == "naive" && mode != Mode::local) {
     throw UsageError("--baseline naive is for --mode local: plain loops over the tokens of one rank");
+  }
+  const bool moves_rows = flags.baseline == "allgather" || flags.baseline == "nccl" || flags.baseline == "mpi";
+  if (moves_rows && (!is_data_parallel() || tp_size != 1 || replicas != 1)) {
+    throw UsageError(
+        fmt::format("--baseline {} is for --mode nvlink and p2p, without groups and replicas", flags.baseline));
+  }
+  if (moves_rows && (capacity != 0 || scale_bytes != 0)) {
+    throw UsageError(fmt::format("--baseline {} drops no rows and moves no scales; leave --capacity and --scale-bytes",
+                                 flags.baseline));
   }
 }
 

@@ -27,6 +27,8 @@ struct MoeCase {
   DataType output = DataType::bfloat16;
   /// A rank's part of a sum is rounded to the type of the expert output before it is added to the others' parts.
   bool rounded_parts = false;
+  /// Parts may have been added, and sums rounded, in any order: values may be off by that, relative to the magnitudes.
+  bool order_is_free = false;
 
   [[nodiscard]] int source() const { return placement->source_of(plan->rank); }
   [[nodiscard]] const Routing& routing() const { return (*sources)[source()]; }
