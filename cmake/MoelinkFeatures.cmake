@@ -1,6 +1,6 @@
 # What this machine has. Every optional dependency is looked for here, once, and shown as one table; a missing one is a
 # feature less, never an error. Sets, for the folders below:
-#   CUDAToolkit_FOUND, MOELINK_HAVE_NVRTC, MOELINK_HAVE_NCCL, MOELINK_HAVE_VERBS, MOELINK_HAVE_UCX   (and *_INCLUDE_DIR)
+#   CUDAToolkit_FOUND, MOELINK_HAVE_NVRTC, MOELINK_HAVE_NCCL, MOELINK_HAVE_VERBS, MOELINK_HAVE_UCX, MOELINK_HAVE_CUBLAS   (and *_INCLUDE_DIR)
 #   targets moelink_pcre2, moelink_utf8proc where they were found;
 #   MPI_CXX_FOUND, GTest_FOUND, CLI11_FOUND, nlohmann_json_FOUND, fmt_FOUND                  (imported targets)
 include_guard(GLOBAL)
@@ -90,6 +90,12 @@ function(moelink_find_library name header library without)
   endif()
   moelink_feature("${library}" ${found} "${MOELINK_${upper}_LIBRARY}" "${without}")
 endfunction()
+if(TARGET CUDA::cudart_static)
+  moelink_find_headers(CUBLAS cublas_v2.h)
+else()
+  set(MOELINK_HAVE_CUBLAS FALSE)
+endif()
+moelink_feature("cuBLAS headers" ${MOELINK_HAVE_CUBLAS} "${MOELINK_CUBLAS_INCLUDE_DIR}" "the engine runs on the host alone")
 moelink_find_library(pcre2 pcre2.h pcre2-8 "no engine (the tokenizer's patterns)")
 moelink_find_library(utf8proc utf8proc.h utf8proc "no engine (the tokenizer's normal forms)")
 moelink_print_features()

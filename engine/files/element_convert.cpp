@@ -28,7 +28,7 @@ std::uint16_t bfloat16_of(float value) noexcept {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-bool to_float(TensorType type, const std::byte* source, std::span<float> destination) {
+bool convert_to_floats(TensorType type, const std::byte* source, std::span<float> destination) {
   switch (type) {
     case TensorType::f32:
       std::memcpy(destination.data(), source, destination.size_bytes());

@@ -11,7 +11,7 @@ namespace moelink::engine {
 
 /// Converts destination.size() elements from `source`, at any alignment. False if the type is none of the floating-point
 /// types of 16 or 32 bits; then nothing is written. Exact.
-[[nodiscard]] bool to_float(TensorType type, const std::byte* source, std::span<float> destination);
+[[nodiscard]] bool convert_to_floats(TensorType type, const std::byte* source, std::span<float> destination);
 
 [[nodiscard]] float float_of_half(std::uint16_t bits) noexcept;
 

@@ -86,14 +86,15 @@ const Tensor& WeightFiles::find(const std::string& name, std::span<const std::in
   return tensor;
 }
 
-void WeightFiles::read(const std::string& name, const Tensor& tensor, std::int64_t begin,
+void WeightFiles::read(const std::string& name, std::span<const std::int64_t> shape, std::int64_t begin,
                        std::span<float> destination) const {
+  const Tensor& tensor = find(name, shape);
   const auto count = static_cast<std::int64_t>(destination.size());
   if (begin < 0 || begin > tensor.num_elements() || count > tensor.num_elements() - begin) {
     throw Error(ErrorCode::invalid_argument, text("elements ", begin, " to ", begin + count, " of tensor ", name,
                                                   " were asked for, which has ", tensor.num_elements()));
   }
-  if (!to_float(tensor.type, tensor.bytes.data() + begin * bytes_of(tensor.type), destination)) {
+  if (!convert_to_floats(tensor.type, tensor.bytes.data() + begin * bytes_of(tensor.type), destination)) {
     throw Error(ErrorCode::unsupported,
                 text(folder_, ": tensor ", name, " is ", name_of(tensor.type), "; weights must be BF16, F16 or F32"));
   }

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "engine/files/safetensors.hpp"
+#include "engine/files/weight_source.hpp"
 
 namespace moelink::engine {
 
 /// Finds tensors by name in model.safetensors or, if there is one, by model.safetensors.index.json in its shards. Every
 /// header is read at construction; of the data only what is asked for. Throws invalid_argument, naming file and tensor,
 /// for bad files (SafetensorsFile), an index that names a file outside the folder or a tensor that its shard lacks.
-class WeightFiles {
+class WeightFiles final : public WeightSource {
  public:
   explicit WeightFiles(const std::filesystem::path& folder);
 
@@ -24,9 +25,9 @@ class WeightFiles {
   /// A tensor of this shape. Throws invalid_argument, naming the tensor and what was found, if there is none.
   [[nodiscard]] const Tensor& find(const std::string& name, std::span<const std::int64_t> shape) const;
 
-  /// Reads elements [begin, begin + destination.size()) of a tensor, converted to float. Throws ErrorCode::unsupported
-  /// for types other than BF16, F16 and F32.
-  void read(const std::string& name, const Tensor& tensor, std::int64_t begin, std::span<float> destination) const;
+  /// See WeightSource. ErrorCode::unsupported for types other than BF16, F16 and F32.
+  void read(const std::string& name, std::span<const std::int64_t> shape, std::int64_t begin,
+            std::span<float> destination) const override;
 
  private:
   void add_file(const std::filesystem::path& path);

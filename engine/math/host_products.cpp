@@ -80,8 +80,8 @@ void HostProducts::dense(const Weights& weights, const void* input, std::int64_t
          stream);
 }
 
-void HostProducts::grouped(const Weights& weights, const void* input, const std::int64_t* offsets,
-                           const std::int32_t* counts, std::int64_t, void* output, StreamView stream) {
+void HostProducts::grouped(const Weights& weights, const RowGroups& groups, const void* input, void* output,
+                           StreamView stream) {
   launch({.weights = weights.data.as<float>(),
           .input = static_cast<const float*>(input),
           .output = static_cast<float*>(output),
@@ -89,8 +89,8 @@ void HostProducts::grouped(const Weights& weights, const void* input, const std:
           .outputs = weights.outputs,
           .inputs = weights.inputs,
           .num_rows = 0,
-          .offsets = offsets,
-          .counts = counts},
+          .offsets = groups.offsets,
+          .counts = groups.counts},
          stream);
 }
 

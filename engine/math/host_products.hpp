@@ -50,8 +50,9 @@ class HostProducts final : public Products {
   void fill(Weights& weights, std::int64_t matrix, std::span<const float> values) const override;
   void dense(const Weights& weights, const void* input, std::int64_t num_rows, void* output, DataType output_type,
              StreamView stream) override;
-  void grouped(const Weights& weights, const void* input, const std::int64_t* offsets, const std::int32_t* counts,
-               std::int64_t max_rows, void* output, StreamView stream) override;
+  void prepare(const Weights&) override {}
+  void grouped(const Weights& weights, const RowGroups& groups, const void* input, void* output,
+               StreamView stream) override;
 
  private:
   void launch(const HostProductArgs& args, StreamView stream) const;

@@ -20,6 +20,15 @@ struct Weights {
   Buffer data;
 };
 
+/// Rows behind each other, a group for each matrix: rows [offsets[e], offsets[e] + counts[e]) belong to matrix e.
+struct RowGroups {
+  const std::int64_t* offsets = nullptr;  ///< in device memory (ExpertBatch)
+  const std::int32_t* counts = nullptr;   ///< in device memory
+  /// The counts, where the host knows them: then groups lie behind each other without gaps. A GPU uses what is best for
+  /// many rows with them, and what needs no host, and can be captured, without.
+  std::span<const std::int32_t> host_counts = {};
+};
+
 /// All rows are dense, of the model's type. Outputs may not overlap inputs. Not for several threads at once.
 class Products {
  public:
@@ -41,10 +50,12 @@ class Products {
   virtual void dense(const Weights& weights, const void* input, std::int64_t num_rows, void* output,
                      DataType output_type, StreamView stream) = 0;
 
-  /// Enqueues the products of groups of rows, each with a matrix of its own: rows [offsets[e], offsets[e] + counts[e])
-  /// with matrix e. `offsets` and `counts` are in device memory (ExpertBatch); at most `max_rows` rows in all.
-  virtual void grouped(const Weights& weights, const void* input, const std::int64_t* offsets,
-                       const std::int32_t* counts, std::int64_t max_rows, void* output, StreamView stream) = 0;
+  /// Makes ready for grouped() with weights of this shape; nothing is compiled later.
+  virtual void prepare(const Weights& weights) = 0;
+
+  /// Enqueues the products of groups of rows, each with a matrix of its own.
+  virtual void grouped(const Weights& weights, const RowGroups& groups, const void* input, void* output,
+                       StreamView stream) = 0;
 };
 
 }  // namespace moelink::engine

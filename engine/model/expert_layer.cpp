@@ -44,6 +44,11 @@ ExpertLayer::ExpertLayer(WeightLoader& loader, const ModelConfig& config, const 
   }
 }
 
+void ExpertLayer::prepare(Products& products) const {
+  products.prepare(gate_up_);
+  products.prepare(down_);
+}
+
 void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
   Activations& act = step.act;
   step.kernels.add_and_normalise({.x = act.x.data(),
@@ -63,14 +68,13 @@ void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
                      step.stream);
 }
 
-void ExpertLayer::compute(const Step& step, const ExpertBatch& batch, void* output) const {
+void ExpertLayer::compute(const Step& step, const ExpertBatch& batch, const RowGroups& groups, void* output) const {
   Activations& act = step.act;
-  step.products.grouped(gate_up_, batch.rows.data, batch.offsets, batch.counts, batch.capacity, act.gate_up.data(),
-                        step.stream);
+  step.products.grouped(gate_up_, groups, batch.rows.data, act.gate_up.data(), step.stream);
   step.kernels.swiglu(
       {.gate_up = act.gate_up.data(), .output = act.gated.data(), .num_rows = batch.offsets + batch.num_local_experts},
       batch.capacity, step.stream);
-  step.products.grouped(down_, act.gated.data(), batch.offsets, batch.counts, batch.capacity, output, step.stream);
+  step.products.grouped(down_, groups, act.gated.data(), output, step.stream);
 }
 
 void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert_ids, ExchangeTimer& timer) const {
@@ -86,7 +90,12 @@ void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert
       step.stream);
   timer.end_dispatch(step.stream);
   const MutableMatrixView output = exchange.expert_output_buffer(step.type);
-  compute(step, batch, output.data);
+  RowGroups groups{.offsets = batch.offsets, .counts = batch.counts};
+  if (step.counts_on_host) {
+    groups.host_counts = exchange.host_counts(step.stream);
+    step.stream.synchronize();
+  }
+  compute(step, batch, groups, output.data);
   timer.begin_combine(step.stream);
   exchange.combine({.expert_output = output,
                     .output = {.data = act.x.data(), .type = step.type, .rows = step.rows.num_rows, .columns = hidden_},

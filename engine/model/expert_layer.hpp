@@ -15,13 +15,16 @@ class ExpertLayer {
  public:
   ExpertLayer(WeightLoader& loader, const ModelConfig& config, const Shard& shard, std::int64_t layer);
 
+  /// Makes `products` ready for the shapes of the experts.
+  void prepare(Products& products) const;
+
   /// Also where this rank has no rows: the experts here serve other ranks' rows. `expert_ids`: where the choice goes.
   void run(const Step& step, Exchange& exchange, std::int32_t* expert_ids, ExchangeTimer& timer) const;
 
  private:
   void route(const Step& step, std::int32_t* expert_ids) const;
   /// From the rows of a dispatch to the outputs of its experts.
-  void compute(const Step& step, const ExpertBatch& batch, void* output) const;
+  void compute(const Step& step, const ExpertBatch& batch, const RowGroups& groups, void* output) const;
 
   std::int64_t hidden_;
   std::int64_t intermediate_;

@@ -30,6 +30,10 @@ void check_limit(const char* name, std::int64_t value, std::int64_t largest) {
 ModelLimits completed(ModelLimits limits, const ModelConfig& config) {
   check_limit("max_rows", limits.max_rows, 1 << 20);
   check_limit("max_logit_rows", limits.max_logit_rows, limits.max_rows);
+  if (limits.max_decode_rows < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                text("ModelLimits: max_decode_rows is ", limits.max_decode_rows, "; expected 0 or more"));
+  }
   check_limit("max_sequences", limits.max_sequences, 1 << 20);
   check_limit("page_size", limits.page_size, 1 << 16);
   check_limit("num_pages", limits.num_pages, 1 << 28);
@@ -86,10 +90,11 @@ std::vector<float> rotary_angles(const ModelConfig& config, std::int64_t num_pos
 }  // namespace
 
 struct Model::Impl {
-  Impl(const Communicator& comm, const std::filesystem::path& folder, const ModelOptions& model_options);
+  Impl(const Communicator& comm, const ModelConfig& model_config, const WeightSource& weights,
+       const ModelOptions& model_options);
 
   void allocate();
-  void load_weights(const std::filesystem::path& folder);
+  void load_weights(const WeightSource& weights);
   void run(const StepShape& shape, StreamView stream);
   void finish(const Step& step, std::int64_t num_logit_rows);
   [[nodiscard]] AttentionLayer::Cache cache_of(std::size_t layer) const;
@@ -122,10 +127,11 @@ struct Model::Impl {
   StepShape loaded;
 };
 
-Model::Impl::Impl(const Communicator& comm, const std::filesystem::path& folder, const ModelOptions& model_options)
+Model::Impl::Impl(const Communicator& comm, const ModelConfig& model_config, const WeightSource& weights,
+                  const ModelOptions& model_options)
     : communicator(comm),
       device(comm.device()),
-      config(read_model_config(folder)),
+      config(model_config),
       options([&] {
         ModelOptions complete = model_options;
         complete.limits = completed(model_options.limits, config);
@@ -145,7 +151,7 @@ Model::Impl::Impl(const Communicator& comm, const std::filesystem::path& folder,
     }
   }
   allocate();
-  load_weights(folder);
+  load_weights(weights);
 }
 
 void Model::Impl::allocate() {
@@ -175,9 +181,8 @@ void Model::Impl::allocate() {
   cache = buffer(config.num_layers * 2 * options.limits.num_pages * page_elements, element);
 }
 
-void Model::Impl::load_weights(const std::filesystem::path& folder) {
-  const WeightFiles files(folder);
-  WeightLoader loader(files, *products, device, options.type);
+void Model::Impl::load_weights(const WeightSource& weights) {
+  WeightLoader loader(weights, *products, device, options.type);
   const auto report = [&](std::int64_t done) {
     if (options.progress) {
       options.progress(static_cast<double>(done) / static_cast<double>(config.num_layers + 1));
@@ -193,6 +198,7 @@ void Model::Impl::load_weights(const std::filesystem::path& folder) {
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     report(layer);
     layers.push_back({AttentionLayer(loader, config, shard, layer), ExpertLayer(loader, config, shard, layer)});
+    layers.back().experts.prepare(*products);
   }
   const std::vector<float> table = rotary_angles(config, options.limits.max_positions);
   angles = Buffer(device, table.size() * sizeof(float));
@@ -224,6 +230,7 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
                   .kernels = kernels,
                   .products = *products,
                   .type = options.type,
+                  .counts_on_host = !device.is_host() && shape.num_rows > options.limits.max_decode_rows,
                   .stream = stream};
   timer.begin_step();
   if (shape.num_rows > 0) {
@@ -253,7 +260,10 @@ void Model::Impl::finish(const Step& step, std::int64_t num_logit_rows) {
 }
 
 Model::Model(const Communicator& communicator, const std::filesystem::path& folder, const ModelOptions& options)
-    : impl_(std::make_unique<Impl>(communicator, folder, options)) {}
+    : Model(communicator, read_model_config(folder), WeightFiles(folder), options) {}
+Model::Model(const Communicator& communicator, const ModelConfig& config, const WeightSource& weights,
+             const ModelOptions& options)
+    : impl_(std::make_unique<Impl>(communicator, config, weights, options)) {}
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/files/weight_source.hpp"
 #include "engine/model/batch.hpp"
 #include "engine/model/config.hpp"
 #include "moelink/communicator.hpp"
@@ -24,7 +25,10 @@ enum class Parallelism : std::uint8_t {
 
 /// Maxima of one step, and the size of the cache.
 struct ModelLimits {
-  std::int64_t max_rows = 256;       ///< rows of one step
+  std::int64_t max_rows = 256;  ///< rows of one step
+  /// GPU: steps of up to so many rows never wait for the host, and can be captured; larger ones use products that are
+  /// faster for many rows, and wait once per layer to learn how many rows each expert has.
+  std::int64_t max_decode_rows = 64;
   std::int64_t max_logit_rows = 64;  ///< rows of one step whose logits are wanted
   std::int64_t max_sequences = 64;   ///< sequences of one step
   std::int64_t num_pages = 256;      ///< of the cache
@@ -51,6 +55,9 @@ class Model {
   /// Collective. Reads config.json and the weights of `folder`, of which only this rank's part is read and kept. Throws
   /// invalid_argument or unsupported for files and options that cannot be used, naming file and tensor.
   Model(const Communicator& communicator, const std::filesystem::path& folder, const ModelOptions& options);
+  /// The same of a configuration and weights from anywhere, which are read here and never again.
+  Model(const Communicator& communicator, const ModelConfig& config, const WeightSource& weights,
+        const ModelOptions& options);
   ~Model();
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -65,8 +72,8 @@ class Model {
   /// sequences than the limits.
   void load(const Batch& batch, StreamView stream);
 
-  /// Enqueues the forward pass of what was loaded last; of this shape. May be captured in a CUDA graph and replayed after
-  /// later loads of the same shape.
+  /// Enqueues the forward pass of what was loaded last; of this shape. With up to max_decode_rows rows it may be captured
+  /// in a CUDA graph and replayed after later loads of the same shape.
   void run(const StepShape& shape, StreamView stream);
 
   /// [max_logit_rows, vocab_size] of float32 in device memory, dense: what the last run() found for its logit rows.

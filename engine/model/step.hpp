@@ -34,7 +34,8 @@ struct Step {
   Activations& act;
   const ModelKernels& kernels;
   Products& products;
-  DataType type;  ///< the model's
+  DataType type;        ///< the model's
+  bool counts_on_host;  ///< experts wait for the host to learn the counts: for many rows, and never in a captured step
   StreamView stream;
 };
 

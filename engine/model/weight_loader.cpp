@@ -6,18 +6,18 @@
 
 namespace moelink::engine {
 
-WeightLoader::WeightLoader(const WeightFiles& files, const Products& products, Device device, DataType type)
-    : files_(files), products_(products), device_(device), type_(type), stream_(device) {}
+WeightLoader::WeightLoader(const WeightSource& source, const Products& products, Device device, DataType type)
+    : source_(source), products_(products), device_(device), type_(type), stream_(device) {}
 
 void WeightLoader::read(const MatrixSlice& slice, std::span<float> values) const {
-  const Tensor& tensor = files_.find(slice.name, std::array{slice.num_rows, slice.num_columns});
+  const std::array shape{slice.num_rows, slice.num_columns};
   const auto width = static_cast<std::size_t>(slice.columns.size());
   if (slice.columns.size() == slice.num_columns) {
-    files_.read(slice.name, tensor, slice.rows.begin * slice.num_columns, values);
+    source_.read(slice.name, shape, slice.rows.begin * slice.num_columns, values);
     return;
   }
   for (std::int64_t row = slice.rows.begin; row < slice.rows.end; ++row) {
-    files_.read(slice.name, tensor, row * slice.num_columns + slice.columns.begin, values.first(width));
+    source_.read(slice.name, shape, row * slice.num_columns + slice.columns.begin, values.first(width));
     values = values.subspan(width);
   }
 }
@@ -60,9 +60,8 @@ Buffer WeightLoader::upload(std::span<const float> values) {
 }
 
 Buffer WeightLoader::vector(const std::string& name, std::int64_t size, Range range) {
-  const Tensor& tensor = files_.find(name, std::array{size});
   values_.resize(static_cast<std::size_t>(range.size()));
-  files_.read(name, tensor, range.begin, values_);
+  source_.read(name, std::array{size}, range.begin, values_);
   return upload(values_);
 }
 

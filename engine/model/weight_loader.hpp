@@ -1,4 +1,4 @@
-// From tensors in files to weights in device memory: the slices that a rank needs, and nothing else of the files.
+// From tensors to weights in device memory: the slices that a rank needs, and nothing else of their files.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/files/weight_files.hpp"
+#include "engine/files/weight_source.hpp"
 #include "engine/math/products.hpp"
 #include "engine/model/shard.hpp"
 #include "moelink/buffer.hpp"
@@ -14,10 +14,10 @@
 
 namespace moelink::engine {
 
-/// A matrix in a file and the part of it that is wanted.
+/// A matrix and the part of it that is wanted.
 struct MatrixSlice {
   std::string name;
-  std::int64_t num_rows = 0;  ///< of the whole matrix, as the file must have it
+  std::int64_t num_rows = 0;  ///< of the whole matrix, as it must be found
   std::int64_t num_columns = 0;
   Range rows;  ///< wanted
   Range columns;
@@ -26,7 +26,7 @@ struct MatrixSlice {
 class WeightLoader {
  public:
   /// All of these live as long as the loader.
-  WeightLoader(const WeightFiles& files, const Products& products, Device device, DataType type);
+  WeightLoader(const WeightSource& source, const Products& products, Device device, DataType type);
 
   /// Weights to be filled.
   [[nodiscard]] Weights allocate(std::int64_t num_matrices, std::int64_t outputs, std::int64_t inputs) const {
@@ -46,7 +46,7 @@ class WeightLoader {
   void read(const MatrixSlice& slice, std::span<float> values) const;
   [[nodiscard]] Buffer upload(std::span<const float> values);
 
-  const WeightFiles& files_;
+  const WeightSource& source_;
   const Products& products_;
   Device device_;
   DataType type_;

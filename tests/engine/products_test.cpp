@@ -3,13 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "comm/expect_error.hpp"
+#include "engine/files/element_convert.hpp"
+#include "engine/kernels/few_rows.cuh"
 #include "engine/math/panel.hpp"
 #include "engine/random_values.hpp"
+#include "moelink/kernel.hpp"
+#include "support/nvrtc.hpp"
 
 namespace moelink::engine {
 namespace {
@@ -99,7 +105,8 @@ TEST_F(HostProductsTest, GroupsUseTheirOwnMatrixAndLeaveTheRestAlone) {
     products_->fill(weights, e, matrices.back());
   }
   std::vector<float> output(static_cast<std::size_t>(17 * kShape.outputs), -7.0F);
-  products_->grouped(weights, input.data(), offsets.data(), counts.data(), 17, output.data(), stream_);
+  products_->grouped(weights, {.offsets = offsets.data(), .counts = counts.data()}, input.data(), output.data(),
+                     stream_);
   stream_.synchronize();
   for (std::size_t e = 0; e < counts.size(); ++e) {
     const auto expected = reference(kShape, matrices[e], input.data() + offsets[e] * kShape.inputs, counts[e]);
@@ -140,6 +147,125 @@ TEST(Panels, ProcessorsWithFusedProductsGiveTheSameBits) {
   }
 }
 #endif
+
+/// FewRows on the host: the same source as on a GPU, whose weights are row-major.
+TEST(FewRows, GroupsOfAnySizeAreRight) {
+  constexpr Shape kShape{37, 24};
+  const std::vector<std::int32_t> counts = {3, 0, 9, 1, 4};
+  const std::vector<std::int64_t> offsets = {0, 3, 3, 12, 13};
+  const std::vector<float> weights = random_values(5 * kShape.outputs * kShape.inputs, 1);
+  const std::vector<float> input = random_values(17 * kShape.inputs, 2);
+  std::vector<float> output(static_cast<std::size_t>(17 * kShape.outputs));
+  KernelSet kernels(Device::host(), {});
+  const auto few_rows = kernels.add<FewRows>(
+      {.inputs = kShape.inputs, .outputs = kShape.outputs, .threads = 1, .element = Element::float32});
+  kernels.load();
+  const Stream stream(Device::host());
+  few_rows.launch({.grid = 7},
+                  {.weights = weights.data(),
+                   .input = input.data(),
+                   .output = output.data(),
+                   .offsets = offsets.data(),
+                   .counts = counts.data(),
+                   .num_matrices = 5},
+                  stream);
+  stream.synchronize();
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    const auto first = weights.begin() + static_cast<std::ptrdiff_t>(e) * kShape.outputs * kShape.inputs;
+    const auto expected = reference(kShape, {first, first + kShape.outputs * kShape.inputs},
+                                    input.data() + offsets[e] * kShape.inputs, counts[e]);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(output[static_cast<std::size_t>(offsets[e] * kShape.outputs) + i], expected[i], 1e-4);
+    }
+  }
+}
+
+/// On a GPU, in both types: few rows by the kernel, many by cuBLAS.
+class CudaProductsTest : public ::testing::TestWithParam<DataType> {
+ protected:
+  void SetUp() override {
+    if (Device::cuda_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+    MOELINK_NEEDS_NVRTC();
+  }
+
+  [[nodiscard]] std::vector<float> rounded(std::vector<float> values) const {
+    if (GetParam() == DataType::bfloat16) {
+      for (float& value : values) value = std::bit_cast<float>(static_cast<std::uint32_t>(bfloat16_of(value)) << 16);
+    }
+    return values;
+  }
+  [[nodiscard]] Buffer upload(const std::vector<float>& values, StreamView stream) const {
+    Buffer buffer(Device::cuda(0), values.size() * size_of(GetParam()));
+    std::vector<std::uint16_t> narrow(values.size());
+    std::transform(values.begin(), values.end(), narrow.begin(), bfloat16_of);
+    const bool is_narrow = GetParam() == DataType::bfloat16;
+    copy_bytes(buffer.data(), is_narrow ? static_cast<const void*>(narrow.data()) : values.data(), buffer.size_bytes(),
+               stream);
+    stream.synchronize();
+    return buffer;
+  }
+  [[nodiscard]] std::vector<float> download(const Buffer& buffer, DataType type, StreamView stream) const {
+    std::vector<std::byte> bytes(buffer.size_bytes());
+    copy_bytes(bytes.data(), buffer.data(), bytes.size(), stream);
+    stream.synchronize();
+    std::vector<float> values(bytes.size() / size_of(type));
+    EXPECT_TRUE(
+        convert_to_floats(type == DataType::bfloat16 ? TensorType::bf16 : TensorType::f32, bytes.data(), values));
+    return values;
+  }
+};
+
+TEST_P(CudaProductsTest, DenseAndGroupedProductsAreRight) {
+  constexpr Shape kShape{72, 64};
+  const double tolerance = GetParam() == DataType::bfloat16 ? 2e-2 : 1e-4;
+  const auto products = Products::make(Device::cuda(0), GetParam());
+  const Stream stream(Device::cuda(0));
+  const std::vector<std::int32_t> counts = {3, 0, 9, 1};
+  const std::vector<std::int64_t> offsets = {0, 3, 3, 12, 13};
+  const std::vector<float> values = rounded(random_values(13 * kShape.inputs, 2));
+  const Buffer input = upload(values, stream);
+  Weights weights = products->allocate(4, kShape.outputs, kShape.inputs);
+  products->prepare(weights);
+  std::vector<std::vector<float>> matrices;
+  for (std::int64_t e = 0; e < 4; ++e) {
+    matrices.push_back(rounded(random_values(kShape.outputs * kShape.inputs, 6 + static_cast<unsigned>(e))));
+    products->fill(weights, e, matrices.back());
+  }
+  const Buffer output(Device::cuda(0), static_cast<std::size_t>(13 * kShape.outputs) * size_of(GetParam()));
+  const Buffer wide(Device::cuda(0), static_cast<std::size_t>(13 * kShape.outputs) * sizeof(float));
+  products->dense(weights, input.data(), 13, wide.data(), DataType::float32, stream);
+  const std::vector<float> dense = download(wide, DataType::float32, stream);
+  const auto expected_dense = reference(kShape, matrices[0], values.data(), 13);
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    ASSERT_NEAR(dense[i], expected_dense[i], 1e-4);
+  }
+
+  Buffer device_counts(Device::cuda(0), counts.size() * sizeof(counts[0]));
+  Buffer device_offsets(Device::cuda(0), offsets.size() * sizeof(offsets[0]));
+  copy_bytes(device_counts.data(), counts.data(), device_counts.size_bytes(), stream);
+  copy_bytes(device_offsets.data(), offsets.data(), device_offsets.size_bytes(), stream);
+  for (const bool on_host : {false, true}) {
+    fill_bytes(output.data(), 0xFF, output.size_bytes(), stream);
+    RowGroups groups{.offsets = device_offsets.as<std::int64_t>(), .counts = device_counts.as<std::int32_t>()};
+    if (on_host) {
+      groups.host_counts = counts;
+    }
+    products->grouped(weights, groups, input.data(), output.data(), stream);
+    const std::vector<float> found = download(output, GetParam(), stream);
+    for (std::size_t e = 0; e < counts.size(); ++e) {
+      const auto expected = reference(kShape, matrices[e], values.data() + offsets[e] * kShape.inputs, counts[e]);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(found[static_cast<std::size_t>(offsets[e] * kShape.outputs) + i], expected[i], tolerance)
+            << "matrix " << e << (on_host ? ", cuBLAS" : ", few rows");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaProductsTest, ::testing::Values(DataType::bfloat16, DataType::float32),
+                         [](const auto& param) { return std::string(name_of(param.param)); });
 
 TEST(Products, WhatTheHostDoesNotHaveIsNamed) {
   moelink::testing::expect_error(ErrorCode::unsupported, {"bf16", "float32"},

@@ -44,6 +44,16 @@ MOELINK_DEVICE void store_chunk(void* row, i64 index, const float* in) {
 #endif
 }
 
+/// One element of a row.
+template <Element E>
+MOELINK_DEVICE void store_element(void* row, i64 index, float value) {
+  if constexpr (E == Element::float32) {
+    static_cast<float*>(row)[index] = value;
+  } else {
+    static_cast<u16*>(row)[index] = from_float<E>(value);
+  }
+}
+
 /// Row `row` of a dense matrix with `columns` elements of type E in each.
 template <Element E>
 MOELINK_DEVICE const void* row_at(const void* matrix, i64 row, i64 columns) {

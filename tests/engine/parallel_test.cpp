@@ -1,0 +1,85 @@
+// Several ranks in float32 on the host: the same tokens as one rank, whichever way the work is shared.
+#include <gtest/gtest.h>
+
+#include "engine/generation.hpp"
+
+namespace moelink::engine {
+namespace {
+
+using testing::data_folder;
+using testing::Expected;
+using testing::expected_of;
+using testing::Runner;
+using testing::Sequence;
+
+struct Case {
+  const char* model;
+  Parallelism parallelism;
+  int num_ranks;
+};
+
+class Ranks : public ::testing::TestWithParam<Case> {
+ protected:
+  ModelOptions options_{.parallelism = GetParam().parallelism,
+                        .limits = {.max_rows = 512, .num_pages = 256, .page_size = 8}};
+  std::vector<Expected> cases_ = expected_of(GetParam().model);
+};
+
+/// Every rank computes every request; each must find the same.
+void generate_together(const Communicator& communicator, const Case& c, const ModelOptions& options,
+                       const std::vector<Expected>& cases) {
+  Runner runner(communicator, data_folder(c.model), options);
+  for (const Expected& expected : cases) {
+    EXPECT_EQ(runner.generate(expected.prompt, expected.greedy.size()), expected.greedy)
+        << "rank " << communicator.rank();
+  }
+}
+
+/// Requests are dealt out; a rank that has none left still takes part in every step of the others.
+void generate_apart(const Communicator& communicator, const Case& c, const ModelOptions& options,
+                    const std::vector<Expected>& cases) {
+  Runner runner(communicator, data_folder(c.model), options);
+  std::size_t num_steps = 0;
+  std::size_t num_own = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const bool mine = static_cast<int>(i) % communicator.size() == communicator.rank();
+    if (i % static_cast<std::size_t>(communicator.size()) == 0) {
+      num_steps += cases[0].greedy.size();
+    }
+    if (mine) {
+      EXPECT_EQ(runner.generate(cases[i].prompt, cases[i].greedy.size()), cases[i].greedy)
+          << "rank " << communicator.rank();
+      num_own += cases[i].greedy.size();
+    }
+  }
+  for (; num_own < num_steps; ++num_own) {
+    EXPECT_TRUE(runner.step({}).empty());
+  }
+}
+
+TEST_P(Ranks, TokensAreTheReferences) {
+  const Case c = GetParam();
+  const auto ranks = Communicator::in_process(c.num_ranks);
+  on_every_rank(ranks, [&](const Communicator& communicator) {
+    if (c.parallelism == Parallelism::tensor) {
+      generate_together(communicator, c, options_, cases_);
+    } else {
+      generate_apart(communicator, c, options_, cases_);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Ranks,
+                         ::testing::Values(Case{"tiny-qwen3-moe", Parallelism::tensor, 2},
+                                           Case{"tiny-qwen3-moe", Parallelism::tensor, 4},
+                                           Case{"tiny-olmoe", Parallelism::tensor, 2},
+                                           Case{"tiny-mixtral", Parallelism::tensor, 4}),
+                         [](const auto& param) {
+                           std::string name = param.param.model;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + (param.param.parallelism == Parallelism::tensor ? "_tensor_" : "_data_") +
+                                  std::to_string(param.param.num_ranks);
+                         });
+
+}  // namespace
+}  // namespace moelink::engine
