@@ -5,6 +5,7 @@
 
 #include "moelink/protocol/element.hpp"
 #include "moelink/protocol/fault.hpp"
+#include "moelink/protocol/quant.hpp"
 #include "moelink/protocol/types.hpp"
 
 namespace moelink {
@@ -34,9 +35,16 @@ struct LocalDispatchSpec {
   i32 top_k = 0;
   i32 threads = 0;                   ///< block size, a multiple of 32
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight on the way in
+  /// LocalDecode: tokens are elements of type `input`, rows are made of them; row_bytes and scale_bytes are the format's.
+  QuantFormat quantize = QuantFormat::none;
+  Element input = Element::none;
 
   constexpr auto fields(auto&& visit) const {
-    return visit(row_bytes, scale_bytes, num_experts, top_k, threads, weighted);
+    return visit(row_bytes, scale_bytes, num_experts, top_k, threads, weighted, quantize, input);
+  }
+  /// Bytes of a token as the caller passes it.
+  MOELINK_DEVICE constexpr i64 token_bytes() const {
+    return quantize == QuantFormat::none ? row_bytes : row_bytes * (is_fp4(quantize) ? 4 : 2);
   }
 };
 
@@ -62,9 +70,10 @@ struct LocalDispatchArgs {
   i64 max_rows;  ///< packed: rows in all; batched: rows per expert (offsets are multiples of it)
   void* rows;
   i64 row_stride_bytes;
-  void* row_scales;  ///< [rows, scale_bytes] dense, or null
-  i64* offsets;      ///< [num_experts + 1]; LocalMove finds the pads by what the last routing wrote here
-  i32* counts;       ///< [num_experts]; likewise
+  void* row_scales;           ///< [rows, scale_bytes] dense, or null
+  const float* tensor_scale;  ///< quantising to nvfp4: one value, or null: 1
+  i64* offsets;               ///< [num_experts + 1]; LocalMove finds the pads by what the last routing wrote here
+  i32* counts;                ///< [num_experts]; likewise
   i32* expert_of_row;
   float* weight_of_row;
   i64* source_of_row;

@@ -145,7 +145,7 @@ constexpr LocalDispatchPlan plan_dispatch(const LocalDispatchSpec& spec, i64 num
   LocalDispatchPlan plan;
   if (few_tokens) {
     const i32 wanted = num_sms * tuning.dispatch_blocks_per_sm;
-    plan.parts = parts_of_row(num_tokens, spec.row_bytes / 16, tuning.decode_threads, wanted, tuning.max_parts);
+    plan.parts = parts_of_row(num_tokens, spec.token_bytes() / 16, tuning.decode_threads, wanted, tuning.max_parts);
   }
   if (few_tokens && !reuse_routing) {
     plan.variant = DispatchVariant::decode;

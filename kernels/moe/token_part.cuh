@@ -3,6 +3,7 @@
 
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/primitives/held.cuh"
+#include "moelink/device/primitives/quantized_part.cuh"
 #include "moelink/device/primitives/row_copy.cuh"
 #include "moelink/device/primitives/scale_copy.cuh"
 
@@ -16,9 +17,11 @@ struct PartShape {
 
   /// As many parts as the arguments say (rounded down to a power of two), but so many that one fits a block.
   MOELINK_DEVICE PartShape(S spec, const LocalDispatchArgs& args) {
-    const i32 units = static_cast<i32>(spec().row_bytes / 16);
+    const i32 units = static_cast<i32>(spec().token_bytes() / 16);
     log2_parts = max_of(floor_log2(static_cast<u32>(max_of(args.parts, 1))), least_log2_parts(units));
     part_bytes = ((units + (1 << log2_parts) - 1) >> log2_parts) * 16;
+    // Whole blocks of 128, the longest, so that elements with one scale are in one warp.
+    if (spec().quantize != QuantFormat::none) part_bytes = round_up(part_bytes, 256);
   }
 
  private:
@@ -32,7 +35,7 @@ struct PartShape {
 template <class Exec, class S>
 class TokenPart {
  public:
-  MOELINK_DEVICE explicit TokenPart(S spec) : row_(spec), scales_(spec) {}
+  MOELINK_DEVICE explicit TokenPart(S spec) : row_(spec), quantized_(spec), scales_(spec) {}
 
   [[nodiscard]] MOELINK_DEVICE i32 token() const { return token_; }
   /// One of a token's parts also moves scales and says what is known about its entries.
@@ -44,9 +47,14 @@ class TokenPart {
     token_ = index >> shape.log2_parts;
     first_byte_ = (index & ((1 << shape.log2_parts) - 1)) * shape.part_bytes;
     // Not above zero where there are more parts than units.
-    const i32 bytes = min_of(shape.part_bytes, static_cast<i32>(spec().row_bytes) - first_byte_);
+    const i32 bytes = min_of(shape.part_bytes, static_cast<i32>(spec().token_bytes()) - first_byte_);
     const i64 token = token_;
-    row_.load(ex, static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_, bytes);
+    const u8* source = static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_;
+    if (spec().quantize != QuantFormat::none) {
+      quantized_.load(ex, source, bytes);
+    } else {
+      row_.load(ex, source, bytes);
+    }
     const float* weights_of_token = weights == nullptr ? nullptr : weights + token * spec().top_k;
     weights_.load(ex, weights_of_token, spec().top_k, 1.0F);
     if (is_first() && args.scales != nullptr) {
@@ -70,6 +78,17 @@ class TokenPart {
   /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
                             const float* weights) const {
+    if (spec().quantize != QuantFormat::none) {
+      const float tensor_scale = args.tensor_scale == nullptr ? 1.0F : *args.tensor_scale;
+      quantized_.store_all(ex, spec,
+                           {.rows = static_cast<u8*>(args.rows),
+                            .row_stride_bytes = args.row_stride_bytes,
+                            .scales = static_cast<u8*>(args.row_scales),
+                            .first_element = first_byte_ / 2,
+                            .places = rows},
+                           tensor_scale);
+      return;
+    }
     row_.store_all(ex, static_cast<u8*>(args.rows) + first_byte_, args.row_stride_bytes, rows, weights,
                    is_streaming(spec, args));
     if (!is_first() || args.row_scales == nullptr) return;
@@ -78,6 +97,7 @@ class TokenPart {
 
  private:
   RowPart<Exec, S> row_;
+  QuantizedPart<Exec, S> quantized_;  ///< instead of row_, if the spec says so
   ScalePart<Exec, S> scales_;
   Held<Exec, float> weights_;
   i32 token_ = 0;
