@@ -32,11 +32,14 @@ class Capacity {
 inline constexpr Capacity Capacity::worst_case{-1};
 
 /// What one dispatch may carry. Typed rows have `hidden` elements; opaque rows (`bytes`) have `row_bytes` bytes. Either
-/// may bring `scale_bytes` bytes per token along (quantisation scales), moved to the same row.
+/// may bring `scale_bytes` bytes per token along (quantisation scales), moved to the same row. With `quantize`, tokens
+/// are bf16 or fp16 and dispatch makes rows of that format of them (docs/low-precision.md): ExpertBatch::rows are `bytes`,
+/// and ExpertBatch::scales hold each row's scales, row-major. Quantised input is an opaque payload.
 struct Payload {
   DataType type = DataType::bfloat16;
-  std::int64_t row_bytes = 0;    ///< opaque rows only: bytes per row, a multiple of 16; 0 for typed rows
-  std::int64_t scale_bytes = 0;  ///< bytes per token that travel with the row; 0: none
+  std::int64_t row_bytes = 0;                  ///< opaque rows only: bytes per row, a multiple of 16; 0 for typed rows
+  std::int64_t scale_bytes = 0;                ///< bytes per token that travel with the row; 0: none
+  Quantization quantize = Quantization::none;  ///< typed rows without scales of their own
   friend constexpr bool operator==(const Payload&, const Payload&) = default;
 };
 
@@ -103,6 +106,8 @@ struct DispatchArgs {
   /// Most SMs (host: threads) this call may occupy; 0: as many as are useful. Calls that overlap on one GPU (several
   /// streams) must share its SMs by this: docs/exchange.md.
   int max_sms = 0;
+  Quantization quantize = Quantization::none;  ///< which of the declared payloads of the tokens' type
+  const float* tensor_scale = nullptr;  ///< nvfp4: one value in device memory, above 0; null: 1. It does not travel
 };
 
 /// The expert side of one dispatch: views of device memory owned by the Exchange (or the caller's rows buffer), valid

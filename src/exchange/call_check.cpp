@@ -96,13 +96,15 @@ std::size_t find_payload(const DispatchArgs& args, const ExchangeConfig& config)
   for (std::size_t i = 0; i < config.payloads.size(); ++i) {
     const Payload& payload = config.payloads[i];
     const i64 columns = payload.type == DataType::bytes ? payload.row_bytes : config.hidden;
-    if (payload.type == args.tokens.type && columns == args.tokens.columns && payload.scale_bytes == scale_bytes) {
+    if (payload.type == args.tokens.type && columns == args.tokens.columns && payload.scale_bytes == scale_bytes &&
+        payload.quantize == args.quantize) {
       return i;
     }
   }
   refuse(text("DispatchArgs::tokens has ", name_of(args.tokens.type), " rows of ", args.tokens.columns,
-              " elements and DispatchArgs::scales ", scale_bytes,
-              " columns; expected one of the payloads declared at construction: ", declared_payloads(config)));
+              " elements and DispatchArgs::scales ", scale_bytes, " columns, to be quantised to ",
+              name_of(args.quantize),
+              "; expected one of the payloads declared at construction: ", declared_payloads(config)));
 }
 
 void check_routing_inputs(const DispatchArgs& args, const ExchangeConfig& config) {
@@ -118,6 +120,7 @@ void check_routing_inputs(const DispatchArgs& args, const ExchangeConfig& config
   }
   check_pointer("DispatchArgs::weights", args.weights, alignof(float), false);
   check_pointer("DispatchArgs::num_tokens", args.num_tokens, alignof(std::int32_t), false);
+  check_pointer("DispatchArgs::tensor_scale", args.tensor_scale, alignof(float), false);
   check_pointer("DispatchArgs::expert_map", args.expert_map, alignof(std::int32_t), config.num_physical_experts != 0);
   if (config.num_physical_experts == 0 && args.expert_map != nullptr) {
     refuse(
@@ -190,8 +193,8 @@ void check_weight_mode(WeightMode mode, const Payload& payload, const ExchangeCo
   if (!config.weights_on_input) {
     refuse("DispatchArgs::weight_mode is on_input; set ExchangeConfig::weights_on_input at construction to use it");
   }
-  if (payload.type == DataType::bytes) {
-    refuse("DispatchArgs::weight_mode is on_input, but opaque rows cannot be multiplied; use on_combine");
+  if (payload.type == DataType::bytes || payload.quantize != Quantization::none) {
+    refuse("DispatchArgs::weight_mode is on_input, but opaque and quantised rows cannot be multiplied; use on_combine");
   }
 }
 
@@ -235,7 +238,9 @@ DispatchChoice check_dispatch(const DispatchArgs& args, const ExchangeConfig& co
   }
   if (brings_rows(args)) {
     const MatrixView rows = args.rows;
-    check_matrix({"DispatchArgs::rows", rows}, payload.type, columns, kRowUnitBytes);
+    const Payload row = carried(payload, config.hidden);
+    check_matrix({"DispatchArgs::rows", rows}, row.type, row.type == DataType::bytes ? row.row_bytes : columns,
+                 kRowUnitBytes);
     check_apart({"DispatchArgs::tokens", args.tokens}, {"DispatchArgs::rows", rows});
   } else if (!config.own_rows) {
     refuse("DispatchArgs::rows is null, but ExchangeConfig::own_rows is false; bring a rows buffer, or set it");

@@ -25,6 +25,7 @@ LocalDispatchArgs local_dispatch_args(const ExchangeCore& core, const DispatchCa
           .rows = call.rows.data,
           .row_stride_bytes = call.rows.stride_bytes(),
           .row_scales = call.scales.data,
+          .tensor_scale = args.tensor_scale,
           .offsets = core.at(d.offsets),
           .counts = core.at(d.counts),
           .expert_of_row = core.at(d.expert_of_row),

@@ -14,7 +14,8 @@ namespace moelink {
 /// Made before the mode, and outlives it.
 struct ExchangeCore {
   Communicator communicator;
-  ExchangeConfig config;
+  ExchangeConfig declared;  ///< as the caller wrote it
+  ExchangeConfig config;    ///< the same as modes see it: rows that dispatch quantises are opaque
   ExchangeShape shape;
   LocalDevice device;  ///< what plans go by
   MemoryLayout layout;
@@ -35,7 +36,8 @@ struct ExchangeCore {
 /// One dispatch that has been checked.
 struct DispatchCall {
   DispatchArgs args;
-  std::size_t payload = 0;  ///< index into ExchangeConfig::payloads
+  std::size_t payload = 0;   ///< index into ExchangeConfig::payloads
+  bool unquantized = false;  ///< tokens are as the caller passed them, and are to be quantised on the way
   RoutingState routing;
   MutableMatrixView rows;    ///< the caller's or the library's; their number and stride are filled in
   MutableMatrixView scales;  ///< data null without scales

@@ -39,11 +39,19 @@ ExchangeCore agreed_core(const Communicator& communicator, const ExchangeConfig&
         MemoryLayout layout = lay_out_memory(shape, config, limits);
         std::shared_ptr<Workspace::State> workspace = fitting_workspace(device, layout.device, std::move(shared));
         PinnedBuffer host_memory(device, static_cast<std::size_t>(layout.host.total_bytes));
-        core.emplace(ExchangeCore{communicator, config, shape, limits, std::move(layout), std::move(workspace),
-                                  std::move(host_memory)});
+        core.emplace(ExchangeCore{communicator, config, carried_config(config), shape, limits, std::move(layout),
+                                  std::move(workspace), std::move(host_memory)});
       },
       communicator.deadline());
   return std::move(*core);
+}
+
+TokenQuantizers agreed_quantizers(const ExchangeCore& core) {
+  std::optional<TokenQuantizers> quantizers;
+  agree_over_ranks(
+      *core.communicator.state().bootstrap, "Exchange: quantising kernels", [&] { quantizers.emplace(core); },
+      core.communicator.deadline());
+  return std::move(*quantizers);
 }
 
 }  // namespace
@@ -53,7 +61,8 @@ Exchange::Impl::Impl(const Communicator& communicator, const ExchangeConfig& con
     : core_(agreed_core(communicator, config, std::move(workspace))),
       status_(core_.in_host_memory(core_.layout.host.status)),
       check_pointer_(communicator.device()),
-      mode_(make_mode(core_)) {}
+      mode_(make_mode(core_)),
+      quantizers_(agreed_quantizers(core_)) {}
 
 Exchange::Impl::~Impl() {
   if (core_.workspace->in_flight == this) core_.workspace->in_flight = nullptr;
@@ -61,14 +70,14 @@ Exchange::Impl::~Impl() {
 }
 
 ExpertBatch Exchange::Impl::dispatch(const DispatchArgs& args, StreamView stream) {
-  const DispatchCall call = checked(args, stream);
+  const DispatchCall call = prepared(checked(args, stream), stream);
   mode_->dispatch(call, stream);
   enter_dispatch(call, Stage::dispatched);
   return batch();
 }
 
 std::uint64_t Exchange::Impl::dispatch_send(const DispatchArgs& args, StreamView stream) {
-  const DispatchCall call = checked(args, stream);
+  const DispatchCall call = prepared(checked(args, stream), stream);
   mode_->dispatch_send(call, stream);
   enter_dispatch(call, Stage::dispatch_sent);
   return ++num_sent_;
@@ -110,7 +119,7 @@ void Exchange::Impl::combine_receive(std::uint64_t call, StreamView stream) {
 DispatchCall Exchange::Impl::checked(const DispatchArgs& args, StreamView stream) {
   check_stream(stream, core_.communicator.device());
   check_dispatch_is_next(args.reuse_routing);
-  const DispatchChoice choice = check_dispatch(args, core_.config, core_.shape, dispatch_.routing);
+  const DispatchChoice choice = check_dispatch(args, core_.declared, core_.shape, dispatch_.routing);
   check_pointers(args);
   DispatchCall call{.args = args,
                     .payload = choice.payload,
@@ -118,6 +127,12 @@ DispatchCall Exchange::Impl::checked(const DispatchArgs& args, StreamView stream
                     .rows = rows_of_call(args, choice),
                     .scales = scales_of_call(choice)};
   check_apart_from_rows(args, call.rows, call.scales, core_.config);
+  return call;
+}
+
+DispatchCall Exchange::Impl::prepared(DispatchCall call, StreamView stream) const {
+  call.unquantized = core_.declared.payloads[call.payload].quantize != Quantization::none;
+  if (call.unquantized && !mode_->quantizes(call)) quantizers_.quantize(call, stream);
   return call;
 }
 
@@ -188,6 +203,7 @@ void Exchange::Impl::check_pointers(const DispatchArgs& args) {
   check_pointer_("DispatchArgs::tokens", args.tokens.data);
   check_pointer_("DispatchArgs::scales", args.scales.data);
   check_pointer_("DispatchArgs::rows", args.rows.data);
+  check_pointer_("DispatchArgs::tensor_scale", args.tensor_scale);
   if (args.reuse_routing) return;
   check_pointer_("DispatchArgs::expert_ids", args.expert_ids.data);
   check_pointer_("DispatchArgs::weights", args.weights);
@@ -196,8 +212,10 @@ void Exchange::Impl::check_pointers(const DispatchArgs& args) {
 }
 
 MutableMatrixView Exchange::Impl::rows_of_call(const DispatchArgs& args, const DispatchChoice& choice) const {
-  MutableMatrixView rows{
-      .data = core_.at(core_.layout.device.rows), .type = args.tokens.type, .columns = args.tokens.columns};
+  const Payload& payload = core_.config.payloads[choice.payload];
+  MutableMatrixView rows{.data = core_.at(core_.layout.device.rows),
+                         .type = payload.type,
+                         .columns = payload.type == DataType::bytes ? payload.row_bytes : core_.config.hidden};
   if (args.rows.data != nullptr) rows = args.rows;
   rows.rows = moelink::rows_of(choice.routing, core_.shape.num_local_experts);
   rows.row_stride_bytes = rows.stride_bytes();

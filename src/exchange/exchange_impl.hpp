@@ -4,6 +4,7 @@
 #include "exchange/core.hpp"
 #include "exchange/modes/exchange_mode.hpp"
 #include "exchange/status_board.hpp"
+#include "exchange/token_quantizers.hpp"
 #include "runtime/pointer_check.hpp"
 
 namespace moelink {
@@ -31,7 +32,7 @@ class Exchange::Impl {
 
   void check();
   [[nodiscard]] DataErrors data_errors() const noexcept { return status_.data_errors(); }
-  [[nodiscard]] const ExchangeConfig& config() const noexcept { return core_.config; }
+  [[nodiscard]] const ExchangeConfig& config() const noexcept { return core_.declared; }
   [[nodiscard]] const ExchangeShape& shape() const noexcept { return core_.shape; }
   [[nodiscard]] const MemoryReport& memory() const noexcept { return core_.layout.report; }
 
@@ -46,6 +47,8 @@ class Exchange::Impl {
   void check_pointers(const DispatchArgs& args);
   [[nodiscard]] DispatchCall checked(const DispatchArgs& args, StreamView stream);
   [[nodiscard]] CombineCall checked(const CombineArgs& args, StreamView stream);
+  /// The call as the mode takes it: its tokens quantised, if that is not what its kernels do themselves.
+  [[nodiscard]] DispatchCall prepared(DispatchCall call, StreamView stream) const;
   void enter_dispatch(const DispatchCall& call, Stage stage);
   [[nodiscard]] MutableMatrixView rows_of_call(const DispatchArgs& args, const DispatchChoice& choice) const;
   [[nodiscard]] MutableMatrixView scales_of_call(const DispatchChoice& choice) const;
@@ -55,6 +58,7 @@ class Exchange::Impl {
   StatusBoard status_;
   PointerCheck check_pointer_;
   std::unique_ptr<ExchangeMode> mode_;
+  TokenQuantizers quantizers_;
   Stage stage_ = Stage::combined;
   std::uint64_t num_sent_ = 0;  // halves sent: the number of the ticket that is out
   DispatchCall dispatch_;       // the last

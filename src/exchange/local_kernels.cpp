@@ -3,6 +3,7 @@
 #include "base/element.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
+#include "quantize/format.hpp"
 #include "runtime/device_properties.hpp"
 #include "runtime/host_queue.hpp"
 
@@ -53,12 +54,14 @@ std::string describe(const LocalCombinePlan& plan, const LocalCombineSpec& spec)
 LocalKernels::LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
                            const ExchangeConfig& config)
     : limits_(limits) {
-  for (const Payload& payload : config.payloads) {
+  for (const Payload& declared : config.payloads) {
+    const Payload payload = carried(declared, config.hidden);
     const Element element = element_of(payload.type);
     plain_.push_back(add_dispatch(loader, dispatch_spec(shape, payload, Element::none), shape.max_tokens));
     const bool may_be_weighted = config.weights_on_input && element != Element::none;
     weighted_.push_back(may_be_weighted ? add_dispatch(loader, dispatch_spec(shape, payload, element), shape.max_tokens)
                                         : DispatchKernels{});
+    if (declared.quantize != Quantization::none) add_quantizing_decode(loader, plain_.back(), declared);
   }
   for (const CombineTypes& types : config.combine_types) {
     combine_.push_back(loader.add<LocalCombine>(combine_spec(shape, types, limits_)));
@@ -95,7 +98,8 @@ void LocalKernels::check_residency(i64 max_tokens) const {
 LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec,
                                                          i64 max_tokens) const {
   const i64 decode_tokens = max_decode_tokens(spec, limits_);
-  DispatchKernels kernels{.spec = spec, .decode = {}, .prefill_is_used = false, .prefill = {}, .move = {}};
+  DispatchKernels kernels{
+      .spec = spec, .decode = {}, .quantizing_decode = {}, .prefill_is_used = false, .prefill = {}, .move = {}};
   kernels.move = loader.add<LocalMove>(with_threads(spec, DispatchVariant::move, limits_));
   if (decode_tokens >= 0)
     kernels.decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
@@ -106,16 +110,34 @@ LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, c
   return kernels;
 }
 
+/// Blocks of a decode that quantises have as many elements to read as those of one that does not, and share them so.
+void LocalKernels::add_quantizing_decode(KernelLoader& loader, DispatchKernels& kernels,
+                                         const Payload& declared) const {
+  if (max_decode_tokens(kernels.spec, limits_) < 0) return;
+  LocalDispatchSpec spec = kernels.spec;
+  spec.quantize = format_of(declared.quantize);
+  spec.input = element_of(declared.type);
+  kernels.quantizing_decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
+}
+
+bool LocalKernels::quantizes(const DispatchCall& call) const {
+  const DispatchKernels& kernels = plain_[call.payload];
+  return kernels.quantizing_decode.has_value() && !call.args.reuse_routing &&
+         call.args.tokens.rows <= max_decode_tokens(kernels.spec, limits_);
+}
+
 void LocalKernels::dispatch(const DispatchCall& call, LocalDispatchArgs args, StreamView stream) const {
   const bool weighted = call.routing.weight_mode == WeightMode::on_input;
   const DispatchKernels& kernels = (weighted ? weighted_ : plain_)[call.payload];
-  const LocalDispatchPlan plan = plan_dispatch(kernels.spec, call.args.tokens.rows, call.args.reuse_routing,
+  const Kernel<LocalDecode>& decode = call.unquantized ? *kernels.quantizing_decode : kernels.decode;
+  const LocalDispatchSpec& spec = call.unquantized ? decode.spec() : kernels.spec;
+  const LocalDispatchPlan plan = plan_dispatch(spec, call.args.tokens.rows, call.args.reuse_routing,
                                                local_device_of_call(limits_, stream), call.args.max_sms);
   apply(plan, args);
   const LaunchShape shape{.grid = plan.grid, .scratch_bytes = plan.scratch_bytes};
   switch (plan.variant) {
     case DispatchVariant::decode:
-      return kernels.decode.launch(shape, args, stream);
+      return decode.launch(shape, args, stream);
     case DispatchVariant::prefill:
       return kernels.prefill.launch(shape, args, stream);
     case DispatchVariant::move:

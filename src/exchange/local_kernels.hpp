@@ -1,6 +1,7 @@
 // The kernels that work on one rank, loaded for one configuration: plan -> launch.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ inline constexpr int kMaxHostBlocks = 256;
 
 class LocalKernels {
  public:
+  /// `config`: as declared, if decode is to quantise tokens itself; as carried, if it gets quantised ones.
   /// Asks `loader` for all that the configuration can need; launches are legal once the loader has loaded.
   LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
                const ExchangeConfig& config);
@@ -40,6 +42,9 @@ class LocalKernels {
 
   void combine(const CombineCall& call, LocalCombineArgs args, StreamView stream) const;
 
+  /// Whether dispatch() of this call takes tokens that are not yet quantised.
+  [[nodiscard]] bool quantizes(const DispatchCall& call) const;
+
   /// The plans of a dispatch and its combine, one a line.
   [[nodiscard]] std::string describe_plan(i64 num_tokens, std::size_t payload) const;
 
@@ -47,11 +52,13 @@ class LocalKernels {
   struct DispatchKernels {
     LocalDispatchSpec spec;  ///< without block size
     Kernel<LocalDecode> decode;
+    std::optional<Kernel<LocalDecode>> quantizing_decode;  ///< of tokens that are not yet quantised
     bool prefill_is_used = false;
     Kernel<LocalPrefill> prefill;
     Kernel<LocalMove> move;
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
+  void add_quantizing_decode(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const;
   void check_residency(i64 max_tokens) const;
 
   LocalDevice limits_;

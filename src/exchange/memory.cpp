@@ -91,6 +91,10 @@ MemoryLayout lay_out_memory(const ExchangeShape& shape, const ExchangeConfig& co
   d.expert_output =
       in_device.take<std::byte>("expert_output", text(rows, " * output row ", shape.max_output_row_bytes, " B"),
                                 config.own_expert_output ? shape.row_capacity * shape.max_output_row_bytes : 0);
+  d.quantized_tokens = in_device.take<std::byte>(
+      "quantized_tokens",
+      text("max_tokens ", shape.max_tokens, " * quantised row with scales ", shape.max_quantized_bytes, " B"),
+      shape.max_tokens * shape.max_quantized_bytes);
   d.total_bytes = in_device.finish();
 
   ReportingCarver in_host(layout.report, device.is_host ? "host, status" : "pinned host");

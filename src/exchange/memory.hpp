@@ -34,6 +34,7 @@ struct DeviceLayout {
   Place<std::byte> rows;
   Place<std::byte> row_scales;
   Place<std::byte> expert_output;
+  Place<std::byte> quantized_tokens;  ///< rows, then scales, of one dispatch's tokens
   i64 total_bytes = 0;
 };
 

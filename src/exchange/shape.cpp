@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "exchange/modes/mode_choice.hpp"
 #include "moelink/error.hpp"
+#include "quantize/format.hpp"
 
 namespace moelink {
 namespace {
@@ -39,6 +40,26 @@ void check_row_bytes(const std::string& what, i64 row_bytes, i64 hidden, i64 ele
   }
 }
 
+void check_quantize(const std::string& name, const Payload& payload, i64 hidden) {
+  if (payload.quantize == Quantization::none) return;
+  if (format_of(payload.quantize) == QuantFormat::none) {
+    refuse(text(name, ".quantize is ", static_cast<int>(payload.quantize), ", which is no Quantization"));
+  }
+  if (payload.type != DataType::bfloat16 && payload.type != DataType::float16) {
+    refuse(text(name, ".quantize is ", name_of(payload.quantize), " for ", name_of(payload.type),
+                " rows; only bf16 and fp16 are quantised"));
+  }
+  if (payload.scale_bytes != 0) {
+    refuse(text(name, ".scale_bytes is ", payload.scale_bytes, " beside quantize, which makes the scales; leave it 0"));
+  }
+  const i64 row_bytes = quant_bytes(format_of(payload.quantize), hidden);
+  const i64 elements = is_fp4(format_of(payload.quantize)) ? 32 : 16;
+  if (hidden % elements != 0) {
+    refuse(text("ExchangeConfig::hidden is ", hidden, ": rows of ", name_of(payload.quantize), " are ", row_bytes,
+                " bytes, expected a multiple of 16; pad hidden to ", round_up(hidden, elements)));
+  }
+}
+
 void check_payload(std::size_t index, const Payload& payload, i64 hidden) {
   const std::string name = text("ExchangeConfig::payloads[", index, "]");
   if (!is_known(payload.type)) {
@@ -48,12 +69,15 @@ void check_payload(std::size_t index, const Payload& payload, i64 hidden) {
     refuse(text(name, ".scale_bytes is ", payload.scale_bytes, "; expected 0 (none) .. 2^31 - 1"));
   }
   if (payload.type != DataType::bytes) {
+    check_quantize(name, payload, hidden);
     if (payload.row_bytes != 0) {
       refuse(text(name, ".row_bytes is ", payload.row_bytes, " for ", name_of(payload.type),
                   " rows, whose bytes follow from hidden; leave it 0, or use DataType::bytes"));
     }
     check_row_bytes(text("rows of ", name_of(payload.type)), row_bytes_of(payload, hidden), hidden,
                     static_cast<i64>(size_of(payload.type)));
+  } else if (payload.quantize != Quantization::none) {
+    refuse(text(name, ".quantize is ", name_of(payload.quantize), " for opaque rows, which are quantised already"));
   } else if (payload.row_bytes <= 0 || payload.row_bytes % kRowUnitBytes != 0 || payload.row_bytes > kMaxCount) {
     refuse(text(name, ".row_bytes is ", payload.row_bytes,
                 "; expected the bytes of one opaque row, a multiple of 16 below 2^31; pad the row"));
@@ -201,9 +225,15 @@ ExchangeShape check_config(const ExchangeConfig& config, const Communicator& com
   for (std::size_t i = 0; i < config.payloads.size(); ++i) {
     const Payload& payload = config.payloads[i];
     check_payload(i, payload, config.hidden);
-    any_typed = any_typed || payload.type != DataType::bytes;
-    shape.max_row_bytes = max_of(shape.max_row_bytes, row_bytes_of(payload, config.hidden));
-    shape.max_scale_bytes = max_of(shape.max_scale_bytes, payload.scale_bytes);
+    const Payload as_carried = carried(payload, config.hidden);
+    const i64 row_bytes = row_bytes_of(as_carried, config.hidden);
+    any_typed = any_typed || as_carried.type != DataType::bytes;
+    shape.max_row_bytes = max_of(shape.max_row_bytes, row_bytes);
+    shape.max_scale_bytes = max_of(shape.max_scale_bytes, as_carried.scale_bytes);
+    if (payload.quantize != Quantization::none) {
+      shape.max_quantized_bytes =
+          max_of(shape.max_quantized_bytes, row_bytes + round_up(as_carried.scale_bytes, kRowUnitBytes));
+    }
   }
   if (config.weights_on_input && !any_typed) {
     refuse(
@@ -226,6 +256,20 @@ ExchangeShape check_config(const ExchangeConfig& config, const Communicator& com
   shape.row_capacity = max_of(shape.max_rows, batched_rows(config, shape.num_kernel_experts));
   check_total(shape, config);
   return shape;
+}
+
+Payload carried(const Payload& payload, i64 hidden) {
+  const QuantFormat format = format_of(payload.quantize);
+  if (format == QuantFormat::none) return payload;
+  return {.type = DataType::bytes,
+          .row_bytes = quant_bytes(format, hidden),
+          .scale_bytes = quant_scale_bytes(format, hidden)};
+}
+
+ExchangeConfig carried_config(const ExchangeConfig& config) {
+  ExchangeConfig as_carried = config;
+  for (Payload& payload : as_carried.payloads) payload = carried(payload, config.hidden);
+  return as_carried;
 }
 
 std::vector<ConfigField> fields_of(const ExchangeConfig& config) {
@@ -264,6 +308,7 @@ std::string describe(const Payload& payload, i64 hidden) {
   std::string words = payload.type == DataType::bytes ? text("opaque rows of ", payload.row_bytes, " bytes")
                                                       : text(name_of(payload.type), " rows of ", hidden, " elements");
   if (payload.scale_bytes != 0) words += text(" with ", payload.scale_bytes, " scale bytes");
+  if (payload.quantize != Quantization::none) words += text(" quantised to ", name_of(payload.quantize));
   return words;
 }
 

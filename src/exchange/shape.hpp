@@ -28,6 +28,7 @@ struct ExchangeShape {
   i64 row_capacity = 0;          ///< rows that the buffers hold: enough for either layout
   i64 max_row_bytes = 0;         ///< widest payload row
   i64 max_scale_bytes = 0;       ///< most scale bytes of a payload
+  i64 max_quantized_bytes = 0;   ///< widest row, with its scales, of a payload that dispatch quantises
   i64 max_output_row_bytes = 0;  ///< widest row of expert output
 };
 
@@ -42,7 +43,11 @@ struct ExchangeShape {
   return num_experts * rank / num_ranks;
 }
 
-/// Bytes of one row of a payload: hidden elements, or the opaque row.
+/// The same configuration as the modes see it: rows that dispatch quantises are opaque, with scales.
+[[nodiscard]] ExchangeConfig carried_config(const ExchangeConfig& config);
+[[nodiscard]] Payload carried(const Payload& payload, i64 hidden);
+
+/// Bytes of one row of a payload that is not quantised: hidden elements, or the opaque row.
 [[nodiscard]] constexpr i64 row_bytes_of(const Payload& payload, i64 hidden) noexcept {
   return payload.type == DataType::bytes ? payload.row_bytes : hidden * static_cast<i64>(size_of(payload.type));
 }

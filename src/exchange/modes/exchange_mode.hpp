@@ -28,6 +28,9 @@ class ExchangeMode {
   virtual void combine_send(const CombineCall& call, StreamView stream) = 0;
   virtual void combine_receive(const CombineCall& call, StreamView stream) = 0;
 
+  /// Whether the kernels of this mode quantise the tokens of this call themselves. If not, they get opaque rows.
+  [[nodiscard]] virtual bool quantizes(const DispatchCall&) const { return false; }
+
   /// Throws the fault that this rank, a peer or the group met, if any. Never waits.
   virtual void check() = 0;
 

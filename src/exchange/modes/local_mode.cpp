@@ -8,7 +8,7 @@ namespace moelink {
 
 LocalMode::LocalMode(const ExchangeCore& core)
     : core_(core),
-      kernels_(LocalKernels::loaded(core.communicator.device(), core.device, core.shape, core.config)),
+      kernels_(LocalKernels::loaded(core.communicator.device(), core.device, core.shape, core.declared)),
       fault_{.word = core.at(core.layout.device.fault),
              .record = core.in_host_memory(core.layout.host.fault),
              .rank = core.communicator.rank(),
@@ -21,6 +21,8 @@ void LocalMode::dispatch(const DispatchCall& call, StreamView stream) {
 void LocalMode::combine(const CombineCall& call, StreamView stream) {
   kernels_.combine(call, local_combine_args(core_, call), stream);
 }
+
+bool LocalMode::quantizes(const DispatchCall& call) const { return kernels_.quantizes(call); }
 
 void LocalMode::check() {
   if (const auto fault = read_fault(*fault_.record)) throw error_of(*fault);

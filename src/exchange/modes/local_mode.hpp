@@ -12,6 +12,7 @@ class LocalMode final : public WholeCallMode {
 
   void dispatch(const DispatchCall& call, StreamView stream) override;
   void combine(const CombineCall& call, StreamView stream) override;
+  [[nodiscard]] bool quantizes(const DispatchCall& call) const override;
   void check() override;
   [[nodiscard]] std::string describe_plan(i64 num_tokens, std::size_t payload) const override;
 
