@@ -82,6 +82,23 @@ inline std::vector<NvlinkDispatchSpec> nvlink_dispatch_specs() {
   return specs;
 }
 
+/// Decode that quantises its tokens: every format. Without block sizes, too.
+inline std::vector<LocalDispatchSpec> quantizing_specs() {
+  std::vector<LocalDispatchSpec> specs;
+  for (const QuantFormat format :
+       {QuantFormat::fp8, QuantFormat::fp8_pow2, QuantFormat::mxfp8, QuantFormat::mxfp4, QuantFormat::nvfp4}) {
+    for (const MoeShape& shape : {kDeepSeek, kModelShapes[2]}) {
+      specs.push_back({.row_bytes = quant_bytes(format, shape.hidden),
+                       .scale_bytes = static_cast<i32>(quant_scale_bytes(format, shape.hidden)),
+                       .num_experts = shape.num_experts,
+                       .top_k = shape.top_k,
+                       .quantize = format,
+                       .input = shape.hidden == kDeepSeek.hidden ? Element::bfloat16 : Element::float16});
+    }
+  }
+  return specs;
+}
+
 /// Combine: every shape in bf16, and every pair of types once. Without block sizes, too.
 inline std::vector<LocalCombineSpec> combine_specs() {
   std::vector<LocalCombineSpec> specs;

@@ -35,6 +35,9 @@ std::vector<KernelRequest> every_request() {
     requests.push_back(make_request<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, kGpu)));
     requests.push_back(make_request<LocalMove>(with_threads(spec, DispatchVariant::move, kGpu)));
   }
+  for (const LocalDispatchSpec& spec : test::quantizing_specs()) {
+    requests.push_back(make_request<LocalDecode>(with_threads(spec, DispatchVariant::decode, kGpu)));
+  }
   for (const LocalCombineSpec& spec : test::combine_specs()) {
     requests.push_back(make_request<LocalCombine>(with_threads(spec, kGpu)));
   }
