@@ -35,7 +35,7 @@ def rows_of(path):
         raise BadFile(f"{path}: not a result of a perf tool ({type(error).__name__}: {error})") from error
     for row in rows:
         if "tokens" in row:
-            name = f"{row['phase']}, {row['model']}, {row['ranks']} rank(s)"
+            name = f"{row['phase']}, {row['model']}, {row['mode']}, {row['ranks']} rank(s)"
             yield name, Point(row["tokens"], row["p50_us"], row["logical_gbps"])
         else:
             name = f"{row['algorithm']}, {row['type']}, {row['ranks']} ranks on {row['nodes']} node(s)"

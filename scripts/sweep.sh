@@ -4,15 +4,16 @@
 #   scripts/sweep.sh [options] all_reduce_perf|moe_perf [-- flags of the tool...]
 #
 #   --hosts FILE        host file as mpirun takes it ("node1 slots=8"); default: this machine alone
-#   --ranks LIST        numbers of ranks: 2,4,8             (default 2; moe_perf 1)
+#   --ranks LIST        numbers of ranks: 2,4,8             (default 2; moe_perf --modes local: 1)
 #   --sizes LIST        bytes of a message, or tokens       (default 4K,64K,1M,16M; moe_perf 1,32,128,1024,4096)
 #   --algorithms LIST   all_reduce_perf only: automatic,push,pull,two_shot,nvls,nccl   (default automatic)
+#   --modes LIST        moe_perf only: local,tp,nvlink,p2p  (default local)
 #   --out FOLDER        where the points go                 (default build/results/sweep)
 #   --bin FOLDER        where the tools are, on every host  (default build/bin)
 #   --again             also measures the points that are there
 #   --dry-run           prints the commands, runs nothing
 #
-# A point is known by tool, ranks, algorithm and size alone: other flags of the tool go into another folder. It is kept if
+# A point is known by tool, ranks, algorithm or mode, and size alone: other flags of the tool go into another folder. It is kept if
 # its run was good (exit code 0: nothing wrong); a failed one leaves <point>.log, and the sweep goes on. Rank 0 writes the
 # file, so run this on the first host, or into a folder that the hosts share. $MPIRUN replaces "mpirun":
 # MPIRUN="mpirun -x NCCL_DEBUG=WARN". Exit code: 0 all points are there, 1 some failed, 2 usage.
@@ -25,11 +26,11 @@ usage() {
   exit 2
 }
 
-hosts='' ranks='' sizes='' algorithms=automatic out=$root/build/results/sweep bin=$root/build/bin again=0 dry_run=0
+hosts='' ranks='' sizes='' algorithms='' modes='' out=$root/build/results/sweep bin=$root/build/bin again=0 dry_run=0
 tool='' tool_flags=()
 while (($#)); do
   case $1 in
-    --hosts | --ranks | --sizes | --algorithms | --out | --bin)
+    --hosts | --ranks | --sizes | --algorithms | --modes | --out | --bin)
       (($# >= 2)) && [[ -n $2 ]] || usage "$1 needs a value"
       printf -v "${1#--}" '%s' "$2"
       shift 2 ;;
@@ -42,10 +43,15 @@ while (($#)); do
 done
 
 case $tool in
-  all_reduce_perf) ranks=${ranks:-2} sizes=${sizes:-4K,64K,1M,16M} size_flag=--sizes ;;
+  all_reduce_perf)
+    [[ -z $modes ]] || usage "--modes is for moe_perf"
+    ranks=${ranks:-2} sizes=${sizes:-4K,64K,1M,16M} size_flag=--sizes
+    variants=${algorithms:-automatic} variant_flag=--algorithm ;;
   moe_perf)
-    [[ $algorithms == automatic ]] || usage "--algorithms is for all_reduce_perf"
-    ranks=${ranks:-1} sizes=${sizes:-1,32,128,1024,4096} size_flag=--tokens ;;
+    [[ -z $algorithms ]] || usage "--algorithms is for all_reduce_perf"
+    variants=${modes:-local} variant_flag=--mode
+    if [[ $variants == local ]]; then ranks=${ranks:-1}; else ranks=${ranks:-2}; fi
+    sizes=${sizes:-1,32,128,1024,4096} size_flag=--tokens ;;
   *) usage "name a tool: all_reduce_perf or moe_perf" ;;
 esac
 [[ -z $hosts || -r $hosts ]] || usage "cannot read the host file '$hosts'"
@@ -59,10 +65,9 @@ if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CO
 if [[ -z $hosts ]]; then export OMPI_MCA_rmaps_base_oversubscribe=1; fi
 
 measured=0 kept=0 failed=0
-measure() { # <ranks> <algorithm> <size>
+measure() { # <ranks> <algorithm or mode> <size>
   local point=$out/$tool-$1ranks-$2-$3
-  local command=("${mpirun[@]}" ${hosts:+--hostfile "$hosts"} -np "$1" "$bin/$tool" "$size_flag" "$3")
-  if [[ $tool == all_reduce_perf ]]; then command+=(--algorithm "$2"); fi
+  local command=("${mpirun[@]}" ${hosts:+--hostfile "$hosts"} -np "$1" "$bin/$tool" "$size_flag" "$3" "$variant_flag" "$2")
   command+=("${tool_flags[@]}" --json "$point.partial")
   if ((dry_run)); then
     printf '%q ' "${command[@]}" && echo
@@ -81,12 +86,12 @@ measure() { # <ranks> <algorithm> <size>
 
 mkdir -p "$out"
 IFS=, read -ra rank_list <<<"$ranks"
-IFS=, read -ra algorithm_list <<<"$algorithms"
+IFS=, read -ra variant_list <<<"$variants"
 IFS=, read -ra size_list <<<"$sizes"
 for num_ranks in "${rank_list[@]}"; do
-  for algorithm in "${algorithm_list[@]}"; do
+  for variant in "${variant_list[@]}"; do
     for size in "${size_list[@]}"; do
-      measure "$num_ranks" "$algorithm" "$size"
+      measure "$num_ranks" "$variant" "$size"
     done
   done
 done

@@ -82,6 +82,14 @@ int prepare_row_kernels(int cuda_ordinal) {
   return count;
 }
 
+std::int64_t free_memory_bytes(int cuda_ordinal) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  require(cudaSetDevice(cuda_ordinal), "cudaSetDevice");
+  require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free);
+}
+
 bool enable_peer(int from_ordinal, int to_ordinal) {
   int possible = 0;
   require(cudaDeviceCanAccessPeer(&possible, from_ordinal, to_ordinal), "cudaDeviceCanAccessPeer");

@@ -30,6 +30,9 @@ void launch_gather(const RowTraffic& traffic, RowGrid grid, void* cuda_stream);
 /// Loads both kernels on a device, so that nothing is loaded while a graph is captured; returns its multiprocessors.
 [[nodiscard]] int prepare_row_kernels(int cuda_ordinal);
 
+/// Device memory that nobody has.
+[[nodiscard]] std::int64_t free_memory_bytes(int cuda_ordinal);
+
 /// Lets kernels on one device store to the memory of another. False: they cannot.
 [[nodiscard]] bool enable_peer(int from_ordinal, int to_ordinal);
 

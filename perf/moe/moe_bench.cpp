@@ -8,7 +8,9 @@
 #include "perf/common/random.hpp"
 #include "perf/common/ranks.hpp"
 #include "perf/common/timing.hpp"
+#include "perf/common/usage_error.hpp"
 #include "perf/moe/ceiling.hpp"
+#include "perf/moe/memory_limit.hpp"
 #include "perf/reference/naive.hpp"
 
 namespace moelink::perf {
@@ -78,13 +80,27 @@ std::string MoeBench::baseline_words() const {
   return perf::baseline_words(name, settings_, collectives_.get());
 }
 
-int MoeBench::choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const {
+int MoeBench::wanted_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const {
   if (flags_.measure.num_sets != 0) return flags_.measure.num_sets;
-  const std::int64_t bytes = std::max<std::int64_t>(MoeSet::estimate_bytes(settings_, model, tokens_of_source), 1);
+  const std::int64_t bytes = std::max<std::int64_t>(MoeSet::call_bytes(settings_, model, tokens_of_source), 1);
   const bool host = settings_.device.is_host();
   // On CUDA even a large call is one of several, so that the events around them weigh little.
   const std::int64_t least = host ? 1 : bytes < (std::int64_t{4} << 30) ? 4 : 1;
   return static_cast<int>(std::clamp<std::int64_t>(kSetsBytes / bytes, least, host ? 8 : 32));
+}
+
+int MoeBench::choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const {
+  const int wanted = wanted_sets(model, tokens_of_source);
+  const auto limit = memory_limit(communicator_, MoeSet::set_bytes(settings_, model, tokens_of_source, communicator_));
+  const int needed = std::max(flags_.measure.num_sets, 1);
+  if (limit && limit->most_sets < needed) {
+    throw UsageError(fmt::format(
+        "{} tokens of {} need {} on {} for {} rank(s) and {} set(s) of buffers, and {} are free; give fewer tokens, "
+        "fewer ranks or --sets 1",
+        text_of_tokens(tokens_of_source), model.name, text_of_bytes(limit->set_bytes * needed), limit->device,
+        limit->num_ranks, needed, text_of_bytes(limit->available_bytes)));
+  }
+  return limit ? static_cast<int>(std::min<std::int64_t>(wanted, limit->most_sets)) : wanted;
 }
 
 MoeBench::Turns MoeBench::make_turns(MoeSets& sets, Rival* rival, MoeResult& result) {
@@ -212,9 +228,10 @@ std::optional<double> MoeBench::slowest(const std::optional<double>& mine) const
   return us != 0 ? std::optional(us) : std::nullopt;
 }
 
-MoeResult MoeBench::run(const Model& model, const std::vector<std::int64_t>& tokens_of_source, Progress& progress) {
+MoeResult MoeBench::run(const Model& model, const std::vector<std::int64_t>& tokens_of_source, int num_sets,
+                        Progress& progress) {
   MoeResult result;
-  result.num_sets = choose_num_sets(model, tokens_of_source);
+  result.num_sets = num_sets;
   progress.step("preparing");
   MoeSets sets;
   for (int i = 0; i < result.num_sets; ++i) {

@@ -69,8 +69,12 @@ class MoeBench {
  public:
   MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Communicator& communicator, const MoeHooks& hooks);
 
+  /// Sets of buffers that a case is timed on: as many as --sets says, or as its size asks for and memory has room for.
+  /// Throws UsageError if there is not enough. Collective.
+  [[nodiscard]] int choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const;
+
   /// Collective.
-  [[nodiscard]] MoeResult run(const Model& model, const std::vector<std::int64_t>& tokens_of_source,
+  [[nodiscard]] MoeResult run(const Model& model, const std::vector<std::int64_t>& tokens_of_source, int num_sets,
                               Progress& progress);
 
   [[nodiscard]] int num_threads() const noexcept { return team_.size(); }
@@ -82,7 +86,7 @@ class MoeBench {
  private:
   struct Turns;
 
-  [[nodiscard]] int choose_num_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const;
+  [[nodiscard]] int wanted_sets(const Model& model, const std::vector<std::int64_t>& tokens_of_source) const;
   [[nodiscard]] Turns make_turns(MoeSets& sets, Rival* rival, MoeResult& result);
   void time(const Turns& turns, MoeResult& result);
   void check(MoeSets& sets, const Turns& turns, Rival* rival, MoeResult& result);

@@ -47,6 +47,12 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
                    .num_threads = bench.num_threads(),
                    .no_link_reason = bench.no_link_reason(),
                    .baseline_words = bench.baseline_words()};
+  // What cannot be measured is said now, not after minutes.
+  std::vector<int> num_sets;
+  for (const Model& model : models) {
+    for (const auto& tokens : settings.token_counts) num_sets.push_back(bench.choose_num_sets(model, tokens));
+  }
+  auto sets_of_case = num_sets.begin();
   Progress progress("moe_perf", models.size() * settings.token_counts.size(), speaks);
   Table table(speaks ? out : nowhere, moe_columns(run));
   Results results("moe_perf");
@@ -55,7 +61,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
   for (const Model& model : models) {
     for (const std::vector<std::int64_t>& tokens : settings.token_counts) {
       progress.start_case(fmt::format("{}, {} tokens", model.name, text_of_tokens(tokens)));
-      const MoeResult result = bench.run(model, tokens, progress);
+      const MoeResult result = bench.run(model, tokens, *sets_of_case++, progress);
       progress.clear();
       for (const PhaseResult* phase : {&result.dispatch, &result.combine}) {
         add_phase(run, {model, tokens}, result, *phase, table, results);

@@ -27,6 +27,16 @@ std::int64_t most_tokens(const std::vector<std::int64_t>& tokens_of_source) {
   return std::max<std::int64_t>(std::ranges::max(tokens_of_source), 1);
 }
 
+std::int64_t all_tokens(const std::vector<std::int64_t>& tokens_of_source) {
+  return std::accumulate(tokens_of_source.begin(), tokens_of_source.end(), std::int64_t{0});
+}
+
+/// Rows of a rank if all experts are equally busy, at least one.
+std::int64_t even_rows(const MoeSettings& settings, const Model& model,
+                       const std::vector<std::int64_t>& tokens_of_source) {
+  return std::max<std::int64_t>(all_tokens(tokens_of_source) * model.top_k / settings.num_ranks, 1);
+}
+
 Sources make_sources(const MoeSettings& settings, const Model& model, const std::vector<std::int64_t>& tokens_of_source,
                      std::uint64_t seed) {
   std::vector<Routing> routings;
@@ -288,7 +298,10 @@ void MoeSet::check_data_errors(Mismatches& mismatches) {
     mismatches.add(seen == expected ? 0 : 1, [&] { return fmt::format("{} {} instead of {}", seen, what, expected); });
   };
   compare_count("rows over capacity counted", &DataErrors::rows_over_capacity, plan_.over_capacity);
-  compare_count("entries dropped by peers counted", &DataErrors::entries_dropped_by_peers, plan_.dropped_by_peers);
+  // In tensor parallel nobody tells: each rank drops what it has no room for.
+  const bool told = exchange_.mode() != Mode::tensor_parallel;
+  compare_count("entries dropped by peers counted", &DataErrors::entries_dropped_by_peers,
+                told ? plan_.dropped_by_peers : 0);
   compare_count("ids out of range counted", &DataErrors::ids_out_of_range, plan_.out_of_range);
   compare_count("clamped token counts", &DataErrors::token_counts_clamped, 0);
   compare_count("clamped counts of peers", &DataErrors::peer_counts_clamped, 0);
@@ -299,14 +312,31 @@ void MoeSet::check_data_errors(Mismatches& mismatches) {
   }
 }
 
-std::int64_t MoeSet::estimate_bytes(const MoeSettings& settings, const Model& model,
-                                    const std::vector<std::int64_t>& tokens_of_source) {
+std::int64_t MoeSet::call_bytes(const MoeSettings& settings, const Model& model,
+                                const std::vector<std::int64_t>& tokens_of_source) {
   const std::int64_t in_bytes = row_bytes_of(settings, model);
   const std::int64_t out_bytes = output_row_bytes_of(settings, model);
-  const std::int64_t tokens = most_tokens(tokens_of_source);
-  const std::int64_t all = std::accumulate(tokens_of_source.begin(), tokens_of_source.end(), std::int64_t{0});
-  const std::int64_t rows = (all * model.top_k + settings.num_ranks - 1) / settings.num_ranks;
-  return tokens * (in_bytes + out_bytes) + rows * (in_bytes + (settings.payload == DataType::bytes ? out_bytes : 0));
+  const std::int64_t rows = even_rows(settings, model, tokens_of_source);
+  return most_tokens(tokens_of_source) * (in_bytes + out_bytes) +
+         rows * (in_bytes + (settings.payload == DataType::bytes ? out_bytes : 0));
+}
+
+std::int64_t MoeSet::set_bytes(const MoeSettings& settings, const Model& model,
+                               const std::vector<std::int64_t>& tokens_of_source, const Communicator& communicator) {
+  const std::int64_t rows = even_rows(settings, model, tokens_of_source);
+  const bool packed = settings.layout == Layout::packed;
+  const std::int64_t per_expert = settings.capacity != 0
+                                      ? settings.capacity
+                                      : rows * settings.num_ranks / settings.placement(model.num_experts).num_experts;
+  const std::int64_t capacity =
+      packed ? (rows + settings.alignment) / settings.alignment * settings.alignment : per_expert + 1;
+  const ExchangeConfig config =
+      config_of(settings, model, settings.placement(model.num_experts), most_tokens(tokens_of_source), capacity);
+  // Ids, weights and places of all ranks' entries, which the reference keeps on the host.
+  constexpr std::int64_t kHostBytesPerEntry = 32;
+  const std::int64_t entries = all_tokens(tokens_of_source) * model.top_k;
+  return call_bytes(settings, model, tokens_of_source) + Exchange::memory(communicator, config).total_bytes() +
+         (settings.device.is_host() ? entries * kHostBytesPerEntry : 0);
 }
 
 }  // namespace moelink::perf

@@ -60,8 +60,13 @@ class MoeSet {
   MoeSet& operator=(const MoeSet&) = delete;
 
   /// Bytes that a call of this rank reads and writes, roughly: to choose how many sets there should be.
-  [[nodiscard]] static std::int64_t estimate_bytes(const MoeSettings& settings, const Model& model,
-                                                   const std::vector<std::int64_t>& tokens_of_source);
+  [[nodiscard]] static std::int64_t call_bytes(const MoeSettings& settings, const Model& model,
+                                               const std::vector<std::int64_t>& tokens_of_source);
+  /// Bytes that a set of this rank takes, its Exchange included, if experts are equally busy. Throws what the library
+  /// refuses.
+  [[nodiscard]] static std::int64_t set_bytes(const MoeSettings& settings, const Model& model,
+                                              const std::vector<std::int64_t>& tokens_of_source,
+                                              const Communicator& communicator);
 
  private:
   /// Views to read of buffers that this owns.

@@ -133,6 +133,22 @@ TEST(MoePerf, FlagsThatCannotBeFollowedExitWithTwoAndNameThem) {
       {{"-n", "0"}, "0"},
       {{"--json", "/nonesuch/x.json"}, "/nonesuch/x.json"},
       {{"--nonesuch"}, "--nonesuch"},
+      {{"--tokens", "1,8M"}, "8388608 tokens of deepseek-v3 need"},
+      {{"--tokens", "4K", "--sets", "1000"}, "1000 set(s)"},
+      {{"--ranks", "2"}, "--mode local is for one rank"},
+      {{"--ranks", "3", "--mode", "nvlink", "--tp-size", "2"}, "groups of 2"},
+      {{"--mode", "tp", "--tp-size", "2", "--ranks", "2"}, "not for tp"},
+      {{"--replicas", "2"}, "not for local"},
+      {{"--fp32-partials"}, "not for local"},
+      {{"--replicas", "0"}, "--replicas"},
+      {{"--phase", "half"}, "half"},
+      {{"--mode", "nvlink", "--ranks", "2", "--tokens-per-rank", "5"}, "1 numbers for 2 ranks"},
+      {{"--mode", "nvlink", "--ranks", "2", "--tokens-per-rank", "5,x"}, "'x'"},
+      {{"--mode", "nvlink", "--ranks", "2", "--tp-size", "2", "--tokens-per-rank", "5,6"}, "rank 1 has 6 tokens"},
+      {{"--mode", "tp", "--ranks", "2", "--tokens-per-rank", "5,6"}, "rank 1 has 6 tokens"},
+      {{"--mode", "tp", "--ranks", "2", "--baseline", "naive"}, "--baseline naive"},
+      {{"--baseline", "allgather"}, "--baseline allgather"},
+      {{"--mode", "nvlink", "--ranks", "2", "--replicas", "2", "--baseline", "mpi"}, "--baseline mpi"},
   };
   for (const auto& [arguments, named] : cases) {
     const Outcome result = run(arguments);
@@ -170,6 +186,9 @@ TEST(MoePerf, HelpNamesEveryFlagAndTheEnvironment) {
                            "--json",      "--csv",
                            "--reference", "--baseline",
                            "--seed",      "--threads",
+                           "--ranks",     "--tp-size",
+                           "--phase",     "--replicas",
+                           "--sms",       "--tokens-per-rank",
                            "deepseek-v3", "MOELINK_HOST_THREADS",
                            "Exit code"}) {
     EXPECT_NE(help.find(word), std::string::npos) << word;

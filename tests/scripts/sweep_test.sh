@@ -33,6 +33,10 @@ expect 2 "unknown argument '--nonesuch'" "$root/scripts/sweep.sh" --nonesuch
 expect 2 'name a tool' "$root/scripts/sweep.sh"
 expect 2 "cannot read the host file '/nonesuch'" "$root/scripts/sweep.sh" --hosts /nonesuch --bin "$bin" all_reduce_perf
 expect 2 'there is no /nonesuch/moe_perf' "$root/scripts/sweep.sh" --bin /nonesuch moe_perf
+expect 2 'modes is for moe_perf' "$root/scripts/sweep.sh" --bin "$bin" --modes tp all_reduce_perf
+expect 2 'algorithms is for all_reduce_perf' "$root/scripts/sweep.sh" --bin "$bin" --algorithms push moe_perf
+expect 0 "mpirun -np 2 $bin/moe_perf --tokens 8 --mode nvlink --json" "$root/scripts/sweep.sh" --bin "$bin" --out "$out" \
+  --modes tp,nvlink --sizes 8 --dry-run moe_perf
 expect 0 "mpirun -np 2 $bin/all_reduce_perf --sizes 1K --algorithm automatic" sweep 1K --dry-run all_reduce_perf
 [[ $(find "$out" -type f | wc -l) == 0 ]] || fail 'a dry run left files'
 
@@ -57,5 +61,5 @@ expect 2 'usage' "$root/scripts/plot.py"
 out=$work/moe
 expect 0 '2 measured, 0 were there, 0 failed' "$root/scripts/sweep.sh" --bin "$bin" --out "$out" --sizes 1,4 moe_perf -- \
   --device host --threads 1 --model olmoe --hidden 64 -n 1 -w 0 --sets 1
-expect 0 'dispatch, custom, 1 rank\(s\): 2 point\(s\)' "$root/scripts/plot.py" --text "$out"
+expect 0 'dispatch, custom, local, 1 rank\(s\): 2 point\(s\)' "$root/scripts/plot.py" --text "$out"
 echo "all as expected"
