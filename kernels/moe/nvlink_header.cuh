@@ -46,6 +46,14 @@ MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArg
   }
 }
 
+/// By one thread: one word of this rank's header at one rank, for whoever knows no more than that yet.
+template <class S>
+MOELINK_DEVICE void send_header_word(S spec, const NvlinkDispatchArgs& args, i32 destination, i32 word, u32 value,
+                                     u64 epoch, const EarlyRelease& release) {
+  WordPair* pair = header_lines(spec, args, destination, args.window.rank) + word / 2;
+  release.store(word % 2 == 0 ? &pair->first : &pair->second, tagged(value, tag_of(epoch)));
+}
+
 /// What the headers say, in block scratch.
 template <class S>
 class SourceHeaders {

@@ -141,15 +141,16 @@ MOELINK_DEVICE void publish_slot_entry(const NvlinkDispatchArgs& args, i32 top_k
   args.local.source_of_row[row] = (first_rank * args.shape.max_tokens + token) * top_k + k;
 }
 
-/// By all warps of all blocks, each of which has made the places: marks (on request clears) the pads of every expert.
-/// Several warps share those of one expert if there are enough.
+/// By all warps of all blocks, each of which has made the places, but the first `busy_warps` of each: marks (on request
+/// clears) the pads of every expert. Several warps share those of one expert if there are enough.
 template <class Exec, class S>
-MOELINK_DEVICE void fill_pads_of_places(const Exec& ex, S spec, const NvlinkDispatchArgs& args,
-                                        const Places<S>& places) {
-  if (places.num_experts == 0 || !has_pads(args.local)) return;
+MOELINK_DEVICE void fill_pads_of_places(const Exec& ex, S spec, const NvlinkDispatchArgs& args, const Places<S>& places,
+                                        i32 busy_warps = 0) {
+  if (places.num_experts == 0 || !has_pads(args.local) || ex.warp() < busy_warps) return;
   const u32 num_experts = places.num_experts;
-  const u32 num_warps = ex.num_blocks() * ex.num_warps();
-  const u32 warp = (ex.num_blocks() - 1 - ex.block()) * ex.num_warps() + ex.warp();
+  const u32 per_block = ex.num_warps() - busy_warps;
+  const u32 num_warps = ex.num_blocks() * per_block;
+  const u32 warp = (ex.num_blocks() - 1 - ex.block()) * per_block + ex.warp() - busy_warps;
   const u32 members = max_of(num_warps / num_experts, 1U);
   const u32 member = warp / num_experts;
   if (member >= members) return;
@@ -162,10 +163,11 @@ MOELINK_DEVICE void fill_pads_of_places(const Exec& ex, S spec, const NvlinkDisp
 
 /// The same from offsets and counts of an earlier call, whose routing is reused: only what is asked to be zero.
 template <class Exec, class S>
-MOELINK_DEVICE void clear_pads_again(const Exec& ex, S spec, const NvlinkDispatchArgs& args, const Places<S>& places) {
-  if (args.local.zero_pads == 0 || !has_pads(args.local)) return;
-  const u32 num_warps = ex.num_blocks() * ex.num_warps();
-  const u32 warp = ex.warp() * ex.num_blocks() + ex.block();
+MOELINK_DEVICE void clear_pads_again(const Exec& ex, S spec, const NvlinkDispatchArgs& args, const Places<S>& places,
+                                     i32 busy_warps = 0) {
+  if (args.local.zero_pads == 0 || !has_pads(args.local) || ex.warp() < busy_warps) return;
+  const u32 num_warps = ex.num_blocks() * (ex.num_warps() - busy_warps);
+  const u32 warp = (ex.warp() - busy_warps) * ex.num_blocks() + ex.block();
   for (i32 expert = 0; expert < places.num_experts; ++expert) {
     const u32 first = static_cast<u32>(args.local.offsets[expert]);
     const u32 kept = static_cast<u32>(args.local.counts[expert]);

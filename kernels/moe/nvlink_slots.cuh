@@ -47,9 +47,13 @@ class Slots {
   const NvlinkDispatchArgs& args_;
 };
 
-/// A slot's record as memory: the token, then top_k entries 16 bytes on.
+/// A slot's record as memory: the token, then top_k entries 16 bytes on. Also as words of 32 bits, so that the lanes of a
+/// warp can store neighbouring ones.
 struct SlotRecord {
   static constexpr i32 kHeadBytes = 16;
+  static constexpr i32 kHeadWords = kHeadBytes / 4;
+  static constexpr i32 kEntryWords = sizeof(SlotEntry) / 4;
+  MOELINK_DEVICE static constexpr i32 num_words(i32 top_k) { return kHeadWords + top_k * kEntryWords; }
 
   MOELINK_DEVICE static i32 load_token(const u8* record) { return *reinterpret_cast<const i32*>(record); }
   MOELINK_DEVICE static const SlotEntry* entries(const u8* record) {

@@ -191,6 +191,18 @@ MOELINK_DEVICE T atom_add_acq_rel_sys(T* address, T addend) {
 #endif
 }
 
+/// Makes the value at least `floor`, without order. Unsigned.
+MOELINK_DEVICE void red_max_relaxed_gpu(u64* address, u64 floor) {
+#if MOELINK_ON_DEVICE
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(floor) : "memory");
+#else
+  const auto word = atomic_word(address);
+  u64 seen = word.load(std::memory_order_relaxed);
+  while (seen < floor && !word.compare_exchange_weak(seen, floor, std::memory_order_relaxed)) {
+  }
+#endif
+}
+
 /// Replaces the value, without order.
 template <AtomicWord T>
 MOELINK_DEVICE T atom_exch_relaxed_gpu(T* address, T value) {

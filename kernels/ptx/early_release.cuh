@@ -20,6 +20,15 @@ class EarlyRelease {
 #endif
   }
 
+  /// One word.
+  MOELINK_DEVICE void store(u64* address, u64 value) const {
+#if MOELINK_ON_DEVICE
+    st_relaxed_sys(address, value);
+#else
+    st_release_sys(address, value);
+#endif
+  }
+
   /// Two words, each atomic on its own: what ld_acquire_sys_pair reads.
   MOELINK_DEVICE void store_pair(WordPair* address, WordPair value) const {
 #if MOELINK_ON_DEVICE

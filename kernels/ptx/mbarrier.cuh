@@ -43,6 +43,21 @@ MOELINK_DEVICE void mbarrier_arrive(Mbarrier* barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address_of(barrier)) : "memory");
 }
 
+/// Whether the phase of this parity has ended, without waiting. Acquires what arrived, if so.
+MOELINK_DEVICE bool mbarrier_test_parity(Mbarrier* barrier, u32 parity) {
+  u32 ended;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(ended)
+      : "r"(shared_address_of(barrier)), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
+
 /// Whether the phase of this parity has ended; may wait for a while that the hardware bounds. Acquires what arrived.
 MOELINK_DEVICE bool mbarrier_try_wait_parity(Mbarrier* barrier, u32 parity) {
   u32 ended;

@@ -16,9 +16,11 @@
 #include "moelink/device/moe/local_prefill.cuh"
 #include "moelink/device/moe/nvlink_combine.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
+#include "moelink/device/moe/nvlink_prefill.cuh"
 #include "moelink/protocol/local_plan.hpp"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
 #include "moelink/protocol/nvlink_decode_plan.hpp"
+#include "moelink/protocol/nvlink_prefill_plan.hpp"
 #include "specs.hpp"
 
 namespace moelink {
@@ -45,6 +47,7 @@ std::vector<KernelRequest> every_request() {
     requests.push_back(make_request<NvlinkCombine>(with_threads(spec, kGpu)));
   }
   for (const NvlinkDispatchSpec& spec : test::nvlink_dispatch_specs()) {
+    requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));
     if (!nvlink_decode_holds_rows(spec.row_bytes, kGpu)) continue;
     requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
   }

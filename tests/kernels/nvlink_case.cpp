@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "moelink/protocol/nvlink_prefill_scratch.hpp"
+
 namespace moelink::test {
 namespace {
 
@@ -180,6 +182,8 @@ NvlinkRank::NvlinkRank(const NvlinkConfig& given, int rank, int num_threads)
   row_of_entry_ = Guarded(groups * config.max_tokens * config.top_k * 4, 0xff);
   weight_of_entry_ = Guarded(groups * config.max_tokens * config.top_k * 4, 0xff);
   dropped_ = Guarded(groups * 4, 0);
+  tickets_ = Guarded(8, 0);
+  block_counts_ = Guarded(nvlink_prefill_workspace_words(config.spec(), num_threads) * 4, kUntouchedByte);
 
   args.shape = shape;
   args.layout = NvlinkLayout::of(shape);
@@ -191,7 +195,8 @@ NvlinkRank::NvlinkRank(const NvlinkConfig& given, int rank, int num_threads)
                  .received_token = received_token_.as<i32>(),
                  .row_of_entry = row_of_entry_.as<i32>(),
                  .weight_of_entry = weight_of_entry_.as<float>(),
-                 .dropped = dropped_.as<i32>()};
+                 .dropped = dropped_.as<i32>(),
+                 .tickets = tickets_.as<u64>()};
   args.sends = 1;
   args.receives = 1;
 }
@@ -255,8 +260,8 @@ void NvlinkRank::begin(const NvlinkCall& given) {
                 .row_of_entry = nullptr,
                 .weight_of_entry = nullptr,
                 .num_tokens_snapshot = &snapshot_,
-                .grid_barrier = nullptr,
-                .block_counts = nullptr,
+                .grid_barrier = &grid_barrier_,
+                .block_counts = block_counts_.as<u32>(),
                 .phase = nullptr,
                 .status = &status,
                 .fault = args.local.fault};
@@ -312,7 +317,7 @@ void NvlinkRank::expect_dispatch() {
   expect_status();
   for (Guarded* buffer : {&symmetric_, &rows_, &row_scales_, &offsets_, &counts_, &expert_of_row_, &weight_of_row_,
                           &source_of_row_, &epochs_, &slot_of_token_, &token_of_slot_, &num_sent_, &num_received_,
-                          &received_token_, &row_of_entry_, &weight_of_entry_, &dropped_}) {
+                          &received_token_, &row_of_entry_, &weight_of_entry_, &dropped_, &tickets_, &block_counts_}) {
     EXPECT_TRUE(buffer->intact()) << "something was written outside a buffer of " << buffer->size() << " bytes";
   }
 }

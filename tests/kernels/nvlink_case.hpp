@@ -22,6 +22,7 @@
 #include "kernels/guarded.hpp"
 #include "kernels/pausing_exec.hpp"
 #include "moelink/device/exec/spec.cuh"
+#include "moelink/device/sync/grid_barrier.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
 #include "reference/ranks_moe.hpp"
 #include "runtime/block_team.hpp"
@@ -123,7 +124,8 @@ class NvlinkRank {
   Guarded symmetric_, tokens_, scales_, ids_, weights_, rows_, row_scales_, offsets_, counts_, expert_of_row_,
       weight_of_row_, source_of_row_;
   Guarded epochs_, slot_of_token_, token_of_slot_, num_sent_, num_received_, received_token_, row_of_entry_,
-      weight_of_entry_, dropped_;
+      weight_of_entry_, dropped_, tickets_, block_counts_;
+  GridBarrierWord grid_barrier_{};
   std::vector<std::int32_t> map_;
   std::int32_t device_count_ = 0;
   std::int32_t snapshot_ = 0;

@@ -1,0 +1,388 @@
+// Moving rows that are found little by little, each to several places: the general form of row_ring.cuh, whose rows are
+// known to lie side by side.
+//
+//   RowPump<Exec, S> pump(spec, targets, at, scratch, ring_bytes);
+//   pump.run(ex, finder);  // by the block, until finder.find(ex, batch) is false
+//
+// `find`, by all lanes of one warp, fills a batch: at most kBatchRows rows, where each is, its places, and a flag that
+// tells somebody that the copies have arrived. It may wait. What it found before is moved meanwhile.
+//
+// On a GPU two warps work. The finder runs up to kBatches ahead. The copier has two cursors: one begins bulk loads into
+// free stages of a ring, as far as rows have been found; the other takes the stages as they fill and issues a bulk store
+// for every place. So the ring does not drain between batches.
+//
+// Ordering:
+//  - A batch goes from finder to copier through a pair of barriers in scratch (full, empty), which release and acquire.
+//  - Rows may have been written by others under a flag that the finder acquired: its proxy fence comes between that and
+//    the batch's barrier, so that the copier's bulk loads see them.
+//  - A flag is stored by the lane that issued the copies, after wait_group (not .read) says that they have been written.
+//    That waits for the latest only if nothing else is left to do: a flag follows when kFlagLag more chunks are under way.
+//    What the finder stored before (scales) is ordered by the batch's barrier.
+//  - Stage reuse is that of row_ring.cuh: kDrain chunks later.
+//
+// Rows that are weighted go through the registers of the whole block, batch by batch. On the host a row is moved as it is
+// found.
+#pragma once
+
+#include "moelink/device/primitives/row_copy.cuh"
+#include "moelink/device/primitives/scale_copy.cuh"
+#include "moelink/device/primitives/warp.cuh"
+#include "moelink/device/ptx/load_store.cuh"
+#include "moelink/protocol/pump_scratch.hpp"
+#if MOELINK_ON_DEVICE
+#include "moelink/device/ptx/bulk_copy.cuh"
+#include "moelink/device/ptx/fence.cuh"
+#else
+#include "moelink/device/primitives/host_rows.hpp"
+#endif
+
+namespace moelink {
+
+/// Where places are. Addresses and strides of rows are multiples of 16 bytes.
+struct RowTargets {
+  u8* rows;
+  i64 row_stride_bytes;
+  u8* row_scales;  ///< [rows, scale_bytes] dense, or null
+  bool streaming;  ///< host: past the caches
+};
+
+/// A batch as its finder sees it, in block scratch.
+struct RowBatch {
+  RowBatchHead* head;  ///< all but is_last is the finder's to fill
+  RowJob* jobs;        ///< [num_rows]
+  i32* places;         ///< [num_rows][top_k], -1: none
+  float* weights;      ///< likewise
+};
+
+template <class Exec, class S>
+class RowPump {
+  static constexpr i32 kBatches = PumpScratch::kBatches;
+  static constexpr i32 kBatchRows = PumpScratch::kBatchRows;
+  static constexpr int kLanes = Exec::kWarpSize;
+  static constexpr int kMovers = Exec::kIsDevice ? 2 : 1;  ///< warps: the copier and the finder (host: one does both)
+
+ public:
+  /// `scratch`: the block's, carved by `at`.
+  MOELINK_DEVICE RowPump(S spec, const RowTargets& to, const PumpScratch& at, u8* scratch, i32 ring_bytes)
+      : spec_(spec),
+        to_(to),
+        shape_(spec().row_bytes, spec().scale_bytes, ring_bytes),
+        heads_(reinterpret_cast<RowBatchHead*>(scratch + at.heads)),
+        jobs_(reinterpret_cast<RowJob*>(scratch + at.jobs)),
+        places_(reinterpret_cast<i32*>(scratch + at.places)),
+        weights_(reinterpret_cast<float*>(scratch + at.weights)),
+        barriers_(reinterpret_cast<u64*>(scratch + at.barriers)),
+        stages_(scratch + at.ring) {}
+
+  /// Warps, from the first, that run() keeps busy to the end. Those behind return from it at once.
+  MOELINK_DEVICE static int busy_warps(const Exec& ex, S spec) { return weighted(spec) ? ex.num_warps() : kMovers; }
+
+ private:
+  MOELINK_DEVICE static bool weighted(S spec) { return spec().weighted != Element::none; }
+  /// Whether scales pass through the ring behind their rows; else the finder's warp copies them.
+  MOELINK_DEVICE bool ring_has_scales() const {
+    return Exec::kIsDevice && !weighted(spec_) && RingShape::bulk_scale_bytes(spec_().scale_bytes) != 0;
+  }
+
+  MOELINK_DEVICE RowBatch batch(u32 number) const {
+    const i32 index = static_cast<i32>(number % kBatches);
+    const i32 first_place = index * kBatchRows * spec_().top_k;
+    return {heads_ + index, jobs_ + index * kBatchRows, places_ + first_place, weights_ + first_place};
+  }
+
+  /// By one warp: the next batch, and its scales to where the ring does not carry them.
+  template <class Finder>
+  MOELINK_DEVICE bool find(const Exec& ex, Finder& finder, const RowBatch& next) const {
+    const bool found = finder.find(ex, next);
+    ex.sync_warp();
+    if (found && spec_().scale_bytes != 0 && !ring_has_scales()) copy_scales(ex, next);
+    return found;
+  }
+
+  MOELINK_DEVICE void copy_scales(const Exec& ex, const RowBatch& next) const {
+    const ScalePart<Exec, S> scales(spec_);
+    const i32 num_rows = next.head->num_rows;
+    for (i32 i = ex.lane(); i < num_rows * spec_().top_k; i += kLanes) {
+      const RowJob& job = next.jobs[i / spec_().top_k];
+      if (next.places[i] >= 0 && job.scales != nullptr) {
+        scales.copy(to_.row_scales + static_cast<i64>(next.places[i]) * spec_().scale_bytes, job.scales);
+      }
+    }
+    for (i32 i = ex.lane(); i < num_rows; i += kLanes) {
+      const RowJob& job = next.jobs[i];
+      if (job.copy != nullptr && job.scales != nullptr) scales.copy(job.copy + spec_().row_bytes, job.scales);
+    }
+  }
+
+#if MOELINK_ON_DEVICE
+
+  static constexpr u32 kDrain = 4;    ///< chunks whose stores may still be reading
+  static constexpr u32 kFlagLag = 2;  ///< chunks under way behind those that a flag waits for
+  static constexpr int kCopyLane = 31;
+  static_assert(kDrain < RingShape::kLeastStages, "a stage must be free before it is waited for");
+
+ public:
+  template <class Finder>
+  MOELINK_DEVICE void run(const Exec& ex, Finder& finder) {
+    if constexpr (S{}().weighted != Element::none) {
+      run_through_registers(ex, finder);
+    } else {
+      if (ex.warp() >= kMovers) return;
+      fence_proxy_async();  // the block may have used the memory of the ring for something else
+      if (ex.thread() == 0) {
+#pragma unroll 1
+        for (int i = 0; i < 2 * kBatches + shape_.stages; ++i) mbarrier_init(barrier(i), 1);
+        fence_mbarrier_init();
+      }
+      ex.sync_first_warps(kMovers);
+      if (ex.warp() == 0) {
+        copy_all(ex);
+      } else {
+        find_all(ex, finder);
+      }
+    }
+  }
+
+ private:
+  MOELINK_DEVICE Mbarrier* barrier(int index) const { return reinterpret_cast<Mbarrier*>(barriers_) + index; }
+  MOELINK_DEVICE Mbarrier* batch_full(u32 number) const { return barrier(static_cast<int>(number % kBatches)); }
+  MOELINK_DEVICE Mbarrier* batch_empty(u32 number) const {
+    return barrier(kBatches + static_cast<int>(number % kBatches));
+  }
+  MOELINK_DEVICE Mbarrier* stage_full(int stage) const { return barrier(2 * kBatches + stage); }
+
+  /// For what this block's other warp, or its own bulk copies, will bring: they wait for nobody without a deadline.
+  MOELINK_DEVICE static void wait(Mbarrier* barrier, u32 parity) {
+    while (!mbarrier_try_wait_parity(barrier, parity)) {
+    }
+  }
+
+  template <class Finder>
+  MOELINK_DEVICE void find_all(const Exec& ex, Finder& finder) const {
+#pragma unroll 1
+    for (u32 number = 0;; ++number) {
+      if (number >= kBatches) wait(batch_empty(number), (number / kBatches - 1) & 1);
+      const RowBatch next = batch(number);
+      const bool found = find(ex, finder, next);
+      fence_proxy_async();
+      if (ex.lane() == 0) next.head->is_last = found ? 0 : 1;
+      ex.sync_warp();
+      if (ex.lane() == 0) mbarrier_arrive(batch_full(number));
+      if (!found) return;
+    }
+  }
+
+  /// Whether a batch has been found, for the whole warp. Does not wait.
+  MOELINK_DEVICE bool is_found(const Exec& ex, u32 number) const {
+    const bool seen = mbarrier_test_parity(batch_full(number), (number / kBatches) & 1);
+    return warp_sum(ex, seen ? 1 : 0) == kLanes;
+  }
+
+  MOELINK_DEVICE void copy_all(const Exec& ex) {
+#pragma unroll 1
+    for (u32 number = 0;; ++number) {
+      if (!is_found(ex, number)) {
+        release_flag(ex);  // nobody shall wait for copies that wait for nothing else
+        wait(batch_full(number), (number / kBatches) & 1);
+      }
+      const RowBatch next = batch(number);
+      if (next.head->is_last != 0) break;
+      const i32 num_rows = next.head->num_rows;
+#pragma unroll 1
+      for (i32 row = 0; row < num_rows; ++row) move_row(ex, next, row);
+      if (next.head->flag != nullptr) {
+        release_flag(ex);
+        flag_ = next.head->flag;
+        flag_value_ = next.head->value;
+        flag_chunk_ = placed_;
+      }
+      ex.sync_warp();
+      if (ex.lane() == 0) mbarrier_arrive(batch_empty(number));
+    }
+    release_flag(ex);
+    bulk_wait_group<0>();
+  }
+
+  MOELINK_DEVICE void move_row(const Exec& ex, const RowBatch& from, i32 row) {
+    const i64 place = ex.lane() < spec_().top_k ? from.places[row * spec_().top_k + ex.lane()] : -1;
+    u8* to = place >= 0 ? to_.rows + place * to_.row_stride_bytes : nullptr;
+    u8* copy = ex.lane() == kCopyLane ? from.jobs[row].copy : nullptr;
+    const bool with_scales = ring_has_scales() && from.jobs[row].scales != nullptr;
+#pragma unroll 1
+    for (int chunk = 0; chunk < shape_.chunks_per_row; ++chunk) {
+      load_ahead(ex);
+      const u8* stage = stages_ + stage_ * shape_.stage_bytes;
+      wait(stage_full(stage_), parity_);
+      const i32 bytes = chunk_bytes(chunk);
+      const i64 first = static_cast<i64>(chunk) * shape_.chunk_bytes;
+      if (bytes > 0) {
+        if (to != nullptr) bulk_copy_shared_to_global(to + first, stage, bytes);
+        if (copy != nullptr) bulk_copy_shared_to_global(copy + first, stage, bytes);
+      }
+      if (chunk == 0 && with_scales) {
+        const u8* scales = stage + shape_.chunk_bytes;
+        if (to != nullptr) {
+          bulk_copy_shared_to_global(to_.row_scales + place * spec_().scale_bytes, scales, spec_().scale_bytes);
+        }
+        if (copy != nullptr) bulk_copy_shared_to_global(copy + spec_().row_bytes, scales, spec_().scale_bytes);
+      }
+      bulk_commit_group();
+      ++placed_;
+      if (++stage_ == shape_.stages) {
+        stage_ = 0;
+        parity_ ^= 1;
+      }
+      if (flag_ != nullptr && placed_ - flag_chunk_ >= kFlagLag) release_flag(ex);
+      bulk_wait_group_read<kDrain>();
+      ex.sync_warp();
+    }
+    load_ahead(ex);
+  }
+
+  MOELINK_DEVICE i32 chunk_bytes(int chunk) const {
+    const i64 rest = spec_().row_bytes - static_cast<i64>(chunk) * shape_.chunk_bytes;
+    return static_cast<i32>(max_of(0L, min_of(rest, static_cast<i64>(shape_.chunk_bytes))));
+  }
+
+  /// Stores the flag of an earlier batch, if one is due, as soon as its copies have been written.
+  MOELINK_DEVICE void release_flag(const Exec& ex) {
+    if (flag_ == nullptr) return;
+    if (ex.lane() == kCopyLane) {
+      if (placed_ - flag_chunk_ >= kFlagLag) {
+        bulk_wait_group<kFlagLag>();
+      } else {
+        bulk_wait_group<0>();
+      }
+      st_release_sys(flag_, flag_value_);
+    }
+    flag_ = nullptr;
+  }
+
+  /// Begins to load what has been found into what is free.
+  MOELINK_DEVICE void load_ahead(const Exec& ex) {
+    const u32 end = static_cast<u32>(shape_.stages) + (placed_ > kDrain ? placed_ - kDrain : 0);
+#pragma unroll 1
+    while (loaded_ != end) {
+      if (load_row_ == load_rows_) {
+        if (load_ended_ || !is_found(ex, load_number_)) return;
+        const RowBatchHead& head = *batch(load_number_).head;
+        load_ended_ = head.is_last != 0;
+        load_rows_ = load_ended_ ? 0 : head.num_rows;
+        load_row_ = 0;
+        ++load_number_;
+        continue;
+      }
+      if (ex.lane() == 0) load(batch(load_number_ - 1).jobs[load_row_]);
+      ++loaded_;
+      if (++load_stage_ == shape_.stages) load_stage_ = 0;
+      if (++load_chunk_ == shape_.chunks_per_row) {
+        load_chunk_ = 0;
+        ++load_row_;
+      }
+    }
+  }
+
+  /// By one lane: one chunk into the stage whose turn it is.
+  MOELINK_DEVICE void load(const RowJob& job) const {
+    Mbarrier* full = stage_full(load_stage_);
+    u8* stage = stages_ + load_stage_ * shape_.stage_bytes;
+    const i32 bytes = chunk_bytes(load_chunk_);
+    const bool with_scales = load_chunk_ == 0 && ring_has_scales() && job.scales != nullptr;
+    mbarrier_arrive_expect_tx(full, static_cast<u32>(bytes + (with_scales ? spec_().scale_bytes : 0)));
+    if (bytes > 0) {
+      bulk_copy_global_to_shared(stage, job.row + static_cast<i64>(load_chunk_) * shape_.chunk_bytes, bytes, full);
+    }
+    if (with_scales) {
+      bulk_copy_global_to_shared(stage + shape_.chunk_bytes, job.scales, spec_().scale_bytes, full);
+    }
+  }
+
+  template <class Finder>
+  MOELINK_DEVICE void run_through_registers(const Exec& ex, Finder& finder) const {
+    const RowBatch next = batch(0);
+#pragma unroll 1
+    for (;;) {
+      if (ex.warp() == 0) {
+        const bool found = find(ex, finder, next);
+        if (ex.lane() == 0) next.head->is_last = found ? 0 : 1;
+      }
+      ex.sync_block();
+      if (next.head->is_last != 0) return;
+      const i32 num_rows = next.head->num_rows;
+      for (i32 row = 0; row < num_rows; ++row) move_weighted(ex, next, row);
+      ex.sync_block();
+      if (ex.thread() == 0 && next.head->flag != nullptr) st_release_sys(next.head->flag, next.head->value);
+    }
+  }
+
+  MOELINK_DEVICE void move_weighted(const Exec& ex, const RowBatch& from, i32 row) const {
+    using Part = RowPart<Exec, S>;
+    const RowJob& job = from.jobs[row];
+    Part part(spec_);
+    for (i64 at = 0; at < spec_().row_bytes; at += Part::kMaxBytes) {
+      const i64 left = spec_().row_bytes - at;
+      part.load_received(ex, job.row + at, static_cast<i32>(min_of(left, static_cast<i64>(Part::kMaxBytes))));
+      if (job.copy != nullptr) part.send(ex, job.copy + at);
+      for (int k = 0; k < spec_().top_k; ++k) {
+        const i64 place = from.places[row * spec_().top_k + k];
+        if (place < 0) continue;
+        part.store(ex, to_.rows + place * to_.row_stride_bytes + at, from.weights[row * spec_().top_k + k],
+                   to_.streaming);
+      }
+    }
+  }
+
+  // The copier's cursors, the same in all lanes.
+  u32 loaded_ = 0;       ///< chunks whose loads have begun
+  u32 load_number_ = 0;  ///< the batch behind the one that is loaded from
+  i32 load_row_ = 0;
+  i32 load_rows_ = 0;  ///< of that batch
+  int load_chunk_ = 0;
+  int load_stage_ = 0;
+  bool load_ended_ = false;
+  u32 placed_ = 0;  ///< chunks whose stores have been issued
+  int stage_ = 0;
+  u32 parity_ = 0;
+  u64* flag_ = nullptr;  ///< of a batch whose copies may still be under way
+  u64 flag_value_ = 0;
+  u32 flag_chunk_ = 0;  ///< the chunk behind its last
+
+#else
+
+ public:
+  template <class Finder>
+  void run(const Exec& ex, Finder& finder) {
+    const RowBatch next = batch(0);
+    while (find(ex, finder, next)) {
+      for (i32 row = 0; row < next.head->num_rows; ++row) move(next, row);
+      if (to_.streaming) host_stream_fence();
+      if (next.head->flag != nullptr) st_release_sys(next.head->flag, next.head->value);
+    }
+  }
+
+ private:
+  void move(const RowBatch& from, i32 row) const {
+    const RowJob& job = from.jobs[row];
+    if (job.copy != nullptr) host_copy_row(job.copy, job.row, spec_().row_bytes, Element::none, 1.0F, to_.streaming);
+    for (int k = 0; k < spec_().top_k; ++k) {
+      const i64 place = from.places[row * spec_().top_k + k];
+      if (place < 0) continue;
+      host_copy_row(to_.rows + place * to_.row_stride_bytes, job.row, spec_().row_bytes, spec_().weighted,
+                    from.weights[row * spec_().top_k + k], to_.streaming);
+    }
+  }
+
+#endif
+
+  S spec_;
+  RowTargets to_;
+  RingShape shape_;
+  RowBatchHead* heads_;
+  RowJob* jobs_;
+  i32* places_;
+  float* weights_;
+  u64* barriers_;
+  u8* stages_;
+};
+
+}  // namespace moelink

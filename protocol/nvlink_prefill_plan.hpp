@@ -1,0 +1,99 @@
+// How NvlinkPrefill is launched: block size, grid, how many blocks send, how many slots share a flag. Pure functions of
+// shape and device. A rank chooses for itself: what a peer must know travels in the header (WireFormat), and members of a
+// group pass the same tokens, so that they choose alike.
+#pragma once
+
+#include "moelink/protocol/local_plan.hpp"
+#include "moelink/protocol/nvlink_prefill_scratch.hpp"
+
+namespace moelink {
+
+/// Measured choices.
+struct NvlinkPrefillTuning {
+  // More tokens * top_k, or experts, are many.
+  i32 few_entries;
+  i32 few_experts;
+  i32 threads;  ///< block size
+  i32 log2_slots_per_flag;
+  i32 senders_of_16;  ///< of 16 blocks of a launch that also receives, those that send first
+  i32 most_senders;   ///< of a launch that only sends: its grid
+  i32 ring_bytes;     ///< block scratch for rows under way
+};
+
+// To be measured on two GPUs. Senders also place their tokens' own rows: 48 of 132 blocks need 40 GB/s each to keep the link
+// busy, and the flags of four slots come 7 us apart in each.
+inline constexpr NvlinkPrefillTuning kGpuPrefillTuning{.few_entries = 2048,
+                                                       .few_experts = 1024,
+                                                       .threads = 512,
+                                                       .log2_slots_per_flag = 2,
+                                                       .senders_of_16 = 6,
+                                                       .most_senders = 32,
+                                                       .ring_bytes = 200 << 10};
+// Threads of a host that all send before they receive are as good as some that do each.
+inline constexpr NvlinkPrefillTuning kHostPrefillTuning{.few_entries = 512,
+                                                        .few_experts = kMaxExperts,
+                                                        .threads = 1,
+                                                        .log2_slots_per_flag = PumpScratch::kLog2BatchRows,
+                                                        .senders_of_16 = 16,
+                                                        .most_senders = 1 << 20,
+                                                        .ring_bytes = 0};
+
+constexpr const NvlinkPrefillTuning& nvlink_prefill_tuning_for(const LocalDevice& device) {
+  return device.is_host ? kHostPrefillTuning : kGpuPrefillTuning;
+}
+
+constexpr NvlinkDispatchSpec with_prefill_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
+  spec.threads = nvlink_prefill_tuning_for(device).threads;
+  return spec;
+}
+
+/// Whether a dispatch of up to `num_tokens` tokens is NvlinkPrefill's. Both halves of a call are one kernel's.
+constexpr bool takes_nvlink_prefill(const NvlinkDispatchSpec& spec, i64 num_tokens, const LocalDevice& device) {
+  const NvlinkPrefillTuning& tuning = nvlink_prefill_tuning_for(device);
+  return num_tokens * spec.top_k > tuning.few_entries || spec.num_experts > tuning.few_experts;
+}
+
+struct NvlinkPrefillPlan {
+  i32 grid = 1;
+  i32 num_senders = 1;          ///< NvlinkDispatchArgs::num_senders
+  i32 log2_slots_per_flag = 0;  ///< WireFormat::log2_slots_per_flag
+  i32 ring_bytes = 0;           ///< LocalDispatchArgs::ring_bytes
+  i32 scratch_bytes = 0;        ///< of one block
+  friend constexpr bool operator==(const NvlinkPrefillPlan&, const NvlinkPrefillPlan&) = default;
+};
+
+/// What a plan says to the kernel.
+constexpr void apply(const NvlinkPrefillPlan& plan, NvlinkDispatchArgs& args) {
+  args.num_senders = plan.num_senders;
+  args.format.log2_slots_per_flag = static_cast<u8>(plan.log2_slots_per_flag);
+  args.format.parts = 1;
+  args.local.ring_bytes = plan.ring_bytes;
+}
+
+/// A launch on at most `max_blocks` blocks, one per SM (host: thread), all resident. `receives`: whether it also receives;
+/// then it takes them all, whatever the own tokens: what others send is not known here.
+constexpr NvlinkPrefillPlan plan_nvlink_prefill(const NvlinkDispatchSpec& spec, bool receives, i32 max_blocks,
+                                                const LocalDevice& device, const NvlinkPrefillTuning& tuning) {
+  NvlinkPrefillPlan plan;
+  plan.grid = max_of(min_of(max_blocks, device.num_sms), 1);
+  if (!receives) plan.grid = min_of(plan.grid, tuning.most_senders);
+  plan.num_senders = receives ? max_of(plan.grid * tuning.senders_of_16 / 16, 1) : plan.grid;
+  plan.log2_slots_per_flag = min_of(tuning.log2_slots_per_flag, PumpScratch::kLog2BatchRows);
+  if (!device.is_host) {
+    const i32 left = device.max_scratch_bytes - NvlinkPrefillScratch(spec, 0).pump.total;
+    plan.ring_bytes = min_of(tuning.ring_bytes, left) / 128 * 128;
+  }
+  plan.scratch_bytes = NvlinkPrefillScratch(spec, plan.ring_bytes).total;
+  return plan;
+}
+constexpr NvlinkPrefillPlan plan_nvlink_prefill(const NvlinkDispatchSpec& spec, bool receives, i32 max_blocks,
+                                                const LocalDevice& device) {
+  return plan_nvlink_prefill(spec, receives, max_blocks, device, nvlink_prefill_tuning_for(device));
+}
+
+/// Words of LocalDispatchArgs::block_counts that any plan on this device may use.
+constexpr i64 nvlink_prefill_workspace_words(const NvlinkDispatchSpec& spec, const LocalDevice& device) {
+  return nvlink_prefill_workspace_words(spec, device.num_sms);
+}
+
+}  // namespace moelink

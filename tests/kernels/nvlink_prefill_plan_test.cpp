@@ -1,0 +1,72 @@
+#include "moelink/protocol/nvlink_prefill_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "specs.hpp"
+
+namespace moelink::test {
+namespace {
+
+constexpr LocalDevice kH200{.is_host = false, .num_sms = 132, .max_scratch_bytes = 227 << 10};
+constexpr LocalDevice kTwoThreads{.is_host = true, .num_sms = 2};
+constexpr NvlinkDispatchSpec kDeepSeekOfTwo{.row_bytes = 14336, .num_ranks = 2, .num_experts = 256, .top_k = 8};
+
+TEST(NvlinkPrefillPlan, ManyTokensOrExpertsArePrefill) {
+  EXPECT_FALSE(takes_nvlink_prefill(kDeepSeekOfTwo, 0, kH200));
+  EXPECT_FALSE(takes_nvlink_prefill(kDeepSeekOfTwo, 256, kH200));
+  EXPECT_TRUE(takes_nvlink_prefill(kDeepSeekOfTwo, 257, kH200));
+  NvlinkDispatchSpec many_experts = kDeepSeekOfTwo;
+  many_experts.num_experts = 2048;
+  EXPECT_TRUE(takes_nvlink_prefill(many_experts, 1, kH200));
+}
+
+TEST(NvlinkPrefillPlan, SomeBlocksSendAndAllReceive) {
+  const NvlinkPrefillPlan plan = plan_nvlink_prefill(kDeepSeekOfTwo, true, 132, kH200);
+  EXPECT_EQ(132, plan.grid);
+  EXPECT_EQ(132 * kGpuPrefillTuning.senders_of_16 / 16, plan.num_senders);
+  EXPECT_LT(0, plan.num_senders);
+  EXPECT_LT(plan.num_senders, plan.grid);
+}
+
+TEST(NvlinkPrefillPlan, ALaunchThatOnlySendsLeavesTheOtherSmsAlone) {
+  const NvlinkPrefillPlan plan = plan_nvlink_prefill(kDeepSeekOfTwo, false, 132, kH200);
+  EXPECT_EQ(kGpuPrefillTuning.most_senders, plan.grid);
+  EXPECT_EQ(plan.grid, plan.num_senders);
+}
+
+TEST(NvlinkPrefillPlan, StaysWithinTheBlocksThatMayWait) {
+  for (const i32 max_blocks : {0, 1, 2, 3, 16, 66, 500}) {
+    for (const bool receives : {true, false}) {
+      const NvlinkPrefillPlan plan = plan_nvlink_prefill(kDeepSeekOfTwo, receives, max_blocks, kH200);
+      EXPECT_LE(1, plan.num_senders);
+      EXPECT_LE(plan.num_senders, plan.grid);
+      EXPECT_LE(plan.grid, std::max(1, std::min(max_blocks, kH200.num_sms)));
+    }
+  }
+  EXPECT_EQ(2, plan_nvlink_prefill(kDeepSeekOfTwo, true, 8, kTwoThreads).num_senders);
+}
+
+TEST(NvlinkPrefillPlan, EveryShapeFitsTheScratchOfABlockWithARing) {
+  for (const NvlinkDispatchSpec& spec : nvlink_dispatch_specs()) {
+    for (const bool receives : {true, false}) {
+      const NvlinkPrefillPlan plan = plan_nvlink_prefill(spec, receives, 132, kH200);
+      EXPECT_LE(plan.scratch_bytes, kH200.max_scratch_bytes) << spec.num_experts << " experts";
+      EXPECT_GE(plan.ring_bytes, RingShape::kLeastRingBytes) << spec.num_experts << " experts";
+      EXPECT_LE(1 << plan.log2_slots_per_flag, PumpScratch::kBatchRows);
+    }
+  }
+  EXPECT_EQ(0, plan_nvlink_prefill(kDeepSeekOfTwo, true, 2, kTwoThreads).ring_bytes);
+}
+
+TEST(NvlinkPrefillPlan, ThePlanIsWhatTheKernelIsTold) {
+  NvlinkDispatchArgs args{};
+  args.format = {.parts = 4, .payload = 3, .reuse_routing = 1};
+  apply({.grid = 9, .num_senders = 5, .log2_slots_per_flag = 3, .ring_bytes = 4096, .scratch_bytes = 1}, args);
+  EXPECT_EQ(5, args.num_senders);
+  EXPECT_EQ(4096, args.local.ring_bytes);
+  const WireFormat expected{.log2_slots_per_flag = 3, .parts = 1, .payload = 3, .reuse_routing = 1};
+  EXPECT_EQ(expected.packed(), args.format.packed());
+}
+
+}  // namespace
+}  // namespace moelink::test
