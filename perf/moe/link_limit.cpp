@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <system_error>
 
 #include "perf/common/payload.hpp"
 
@@ -20,52 +21,83 @@ constexpr std::int64_t kLargestCopyBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kRowBytes = 16384;  // what kernels store at a time; every offset is a multiple
 constexpr std::int64_t kSmallestShareBytes = 64 << 10;
 
-int next_rank(const Communicator& communicator) { return (communicator.rank() + 1) % communicator.size(); }
-
-/// Why this rank cannot store to the next one.
-std::string obstacle(const Communicator& communicator) {
-  const Topology& topology = communicator.topology();
-  if (communicator.size() == 1) return "there is one rank";
-  const int next = next_rank(communicator);
-  if (!topology.same_process(communicator.rank(), next)) {
-    return "ranks are in several processes; give --ranks instead of a launcher";
-  }
-  const Device here = communicator.device();
-  const Device there = topology.rank(next).device;
-  if (here.is_host()) return "";
-#if MOELINK_PERF_HAVE_CEILINGS
-  if (here == there || enable_peer(here.ordinal(), there.ordinal())) return "";
-  return fmt::format("{} cannot store to {}", here.name(), there.name());
-#else
-  return fmt::format("{} and {}: this build has no kernels that store, it was made without nvcc", here.name(),
-                     there.name());
-#endif
+std::string first_of(const std::vector<std::string>& words) {
+  const auto first = std::ranges::find_if(words, [](const std::string& word) { return !word.empty(); });
+  return first == words.end() ? "" : *first;
 }
 
-/// The first rank's obstacle, on every rank.
-std::string any_obstacle(const Communicator& communicator) {
-  const std::string mine = obstacle(communicator);
+/// Everyone's words, in rank order.
+std::vector<std::string> gather_words(const Communicator& communicator, const std::string& mine) {
+  std::vector<std::string> all;
   for (const auto& words : communicator.all_gather(std::as_bytes(std::span(mine)))) {
-    if (!words.empty()) return {reinterpret_cast<const char*>(words.data()), words.size()};
+    all.emplace_back(reinterpret_cast<const char*>(words.data()), words.size());
   }
-  return "";
+  return all;
 }
 
 }  // namespace
 
 LinkLimit::LinkLimit(const Communicator& communicator, StreamView stream, Team& team)
-    : communicator_(communicator), stream_(stream), team_(team), reason_(any_obstacle(communicator)) {}
+    : communicator_(communicator), stream_(stream), team_(team) {
+  reason_ = first_of(gather_words(communicator, obstacle()));
+  if (reason_.empty() && stream.device().is_host()) map_next();
+}
+
+/// Why this rank cannot store to the next one.
+std::string LinkLimit::obstacle() {
+  const Topology& topology = communicator_.topology();
+  const int rank = communicator_.rank();
+  const int next = next_rank();
+  if (communicator_.size() == 1) return "there is one rank";
+  if (topology.node_of(rank) != topology.node_of(next)) {
+    return fmt::format("ranks {} and {} are on two nodes", rank, next);
+  }
+  const Device here = communicator_.device();
+  if (here.is_host()) return "";
+  if (!topology.same_process(rank, next)) return "ranks are in several processes; give --ranks instead of a launcher";
+#if MOELINK_PERF_HAVE_CEILINGS
+  const Device there = topology.rank(next).device;
+  if (here == there || enable_peer(here.ordinal(), there.ordinal())) return "";
+  return fmt::format("{} cannot store to {}", here.name(), there.name());
+#else
+  return "this build has no kernels that store: it was made without nvcc";
+#endif
+}
+
+/// On the host: memory that grows as it is used, which the rank before this one maps.
+void LinkLimit::map_next() {
+  std::string trouble;
+  mine_ = SharedPages(kLargestCopyBytes);
+  const std::vector<std::string> paths = gather_words(communicator_, mine_.path());
+  try {
+    next_ = SharedPages(paths[static_cast<std::size_t>(next_rank())], kLargestCopyBytes);
+    peer_ = next_.data();
+  } catch (const std::system_error& error) {
+    trouble =
+        fmt::format("rank {} cannot map the memory of rank {}: {}", communicator_.rank(), next_rank(), error.what());
+  }
+  reason_ = first_of(gather_words(communicator_, trouble));
+}
 
 void LinkLimit::reserve(std::int64_t bytes) {
   if (static_cast<std::int64_t>(from_.size_bytes()) >= bytes) return;
   communicator_.barrier();  // nobody stores to the old one any more
-  from_ = Buffer();
-  to_ = Buffer();
   const std::int64_t rows = (bytes + kRowBytes - 1) / kRowBytes;
+  const RandomMatrix data{.type = DataType::bytes, .rows = rows, .row_bytes = kRowBytes, .seed = 1};
+  from_ = Buffer();
   from_ = Buffer(stream_.device(), static_cast<std::size_t>(rows * kRowBytes));
-  to_ = Buffer(stream_.device(), static_cast<std::size_t>(rows * kRowBytes));
-  upload({.type = DataType::bytes, .rows = rows, .row_bytes = kRowBytes, .seed = 1}, from_.data(), stream_, team_);
-  upload({.type = DataType::bytes, .rows = rows, .row_bytes = kRowBytes, .seed = 2}, to_.data(), stream_, team_);
+  upload(data, from_.data(), stream_, team_);
+  if (stream_.device().is_cuda()) {
+    reserve_device(rows);
+  } else {
+    upload(data, mine_.data(), stream_, team_);  // its pages are there when others store
+  }
+  communicator_.barrier();
+}
+
+void LinkLimit::reserve_device(std::int64_t rows) {
+  to_ = Buffer();
+  to_ = Buffer(stream_.device(), from_.size_bytes());
   std::vector<std::int32_t> places(static_cast<std::size_t>(rows));
   std::iota(places.begin(), places.end(), 0);
   places_ = Buffer(stream_.device(), places.size() * sizeof(std::int32_t));
@@ -73,7 +105,7 @@ void LinkLimit::reserve(std::int64_t bytes) {
   stream_.synchronize();
   const void* mine = to_.data();
   const auto all = communicator_.all_gather(std::as_bytes(std::span(&mine, 1)));
-  std::memcpy(&peer_, all[static_cast<std::size_t>(next_rank(communicator_))].data(), sizeof(peer_));
+  std::memcpy(&peer_, all[static_cast<std::size_t>(next_rank())].data(), sizeof(peer_));
 }
 
 void LinkLimit::copy(std::int64_t offset, std::int64_t bytes) {

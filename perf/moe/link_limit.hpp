@@ -8,11 +8,12 @@
 #include "moelink/buffer.hpp"
 #include "moelink/communicator.hpp"
 #include "perf/common/copy_limit.hpp"
+#include "perf/common/shared_pages.hpp"
 
 namespace moelink::perf {
 
-/// Every rank stores to the next one, all at once, so that each link is busy in both directions. Ranks of one process
-/// only: others' memory is out of this tool's reach.
+/// Every rank stores to the next one, all at once, so that each link is busy in both directions. Ranks on the host are on
+/// one node, ranks on GPUs in one process: other memory is out of this tool's reach.
 class LinkLimit {
  public:
   /// Collective.
@@ -26,7 +27,11 @@ class LinkLimit {
   [[nodiscard]] std::vector<CopyWork> prepare(const std::vector<std::int64_t>& wire_bytes, int num_sets);
 
  private:
+  [[nodiscard]] int next_rank() const { return (communicator_.rank() + 1) % communicator_.size(); }
+  [[nodiscard]] std::string obstacle();
+  void map_next();
   void reserve(std::int64_t bytes);
+  void reserve_device(std::int64_t rows);
   void copy(std::int64_t offset, std::int64_t bytes);
 
   Communicator communicator_;
@@ -34,7 +39,9 @@ class LinkLimit {
   Team& team_;
   std::string reason_;
   Buffer from_;
-  Buffer to_;      // the rank before this one stores here
+  SharedPages mine_;  // host: the rank before this one stores here
+  SharedPages next_;
+  Buffer to_;      // CUDA: likewise
   Buffer places_;  // CUDA: row i goes to row i
   std::byte* peer_ = nullptr;
 };
