@@ -1,5 +1,6 @@
 #include "engine/files/json.hpp"
 
+#include <cstdint>
 #include <set>
 #include <utility>
 #include <vector>

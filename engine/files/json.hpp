@@ -1,6 +1,7 @@
 // JSON documents whose errors say which file, which key, and what was expected there.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,5 +1,6 @@
 #include "engine/model/config.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 

@@ -1,5 +1,6 @@
 #include "perf/reference/naive.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 

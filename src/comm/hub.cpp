@@ -1,6 +1,7 @@
 #include "comm/hub.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/text.hpp"

@@ -1,5 +1,7 @@
 #include "perf/common/size_list.hpp"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "perf/common/model.hpp"

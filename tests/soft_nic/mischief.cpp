@@ -1,5 +1,6 @@
 #include "soft_nic/mischief.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <stdexcept>
 

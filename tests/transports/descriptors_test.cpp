@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <thread>
 
 #include "leftovers.hpp"

@@ -1,6 +1,7 @@
 // Ranks as threads of the test, with a rendezvous.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>

@@ -1,6 +1,8 @@
 // transports/verbs/port.hpp and shard.hpp: pure functions.
 #include "transports/verbs/port.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/text.hpp"

@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <unordered_map>
 
 #include "base/cuda_driver.hpp"
