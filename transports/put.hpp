@@ -60,12 +60,15 @@ struct PutMemory {
 class PutFailure : public Error {
  public:
   PutFailure(int peer, const std::string& sentence, const std::source_location& where = std::source_location::current())
-      : Error(ErrorCode::peer, sentence, where), peer_(peer) {}
+      : Error(ErrorCode::peer, sentence, where), peer_(peer), sentence_(sentence) {}
   /// -1: this rank's own device or memory.
   [[nodiscard]] int peer() const noexcept { return peer_; }
+  /// what() without the code and the place.
+  [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
 
  private:
   int peer_;
+  std::string sentence_;
 };
 
 class PutTransport;

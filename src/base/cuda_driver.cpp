@@ -75,6 +75,7 @@ void resolve_all(GetProcAddress get, CudaDriver& d) {
   resolve(get, d.mem_export_to_shareable_handle, "cuMemExportToShareableHandle");
   resolve(get, d.mem_import_from_shareable_handle, "cuMemImportFromShareableHandle");
   resolve(get, d.mem_get_handle_for_address_range, "cuMemGetHandleForAddressRange");
+  resolve(get, d.flush_gpu_direct_rdma_writes, "cuFlushGPUDirectRDMAWrites");
   resolve(get, d.ipc_get_mem_handle, "cuIpcGetMemHandle");
   resolve(get, d.ipc_open_mem_handle, "cuIpcOpenMemHandle");
   resolve(get, d.ipc_close_mem_handle, "cuIpcCloseMemHandle");

@@ -60,6 +60,7 @@ struct CudaDriver {
   decltype(&::cuMemExportToShareableHandle) mem_export_to_shareable_handle = nullptr;
   decltype(&::cuMemImportFromShareableHandle) mem_import_from_shareable_handle = nullptr;
   decltype(&::cuMemGetHandleForAddressRange) mem_get_handle_for_address_range = nullptr;
+  decltype(&::cuFlushGPUDirectRDMAWrites) flush_gpu_direct_rdma_writes = nullptr;
   decltype(&::cuIpcGetMemHandle) ipc_get_mem_handle = nullptr;
   decltype(&::cuIpcOpenMemHandle) ipc_open_mem_handle = nullptr;
   decltype(&::cuIpcCloseMemHandle) ipc_close_mem_handle = nullptr;

@@ -168,7 +168,7 @@ void Fabric::launch_writes() {
 /// Starts one write of the pair, if one is due: the oldest, or with `reorder` any.
 bool Fabric::launch_one(Pair& pair) {
   Context& context = context_of(pair);
-  if (pair.handle.state != IBV_QPS_RTS || pair.to_send.empty()) return false;
+  if (pair.handle.state != IBV_QPS_RTS || pair.is_stuck || pair.to_send.empty()) return false;
   const std::size_t at = context.mischief.reorder ? context.random() % pair.to_send.size() : 0;
   if (pair.to_send[at].due > Clock::now()) return false;
   const auto wire = outgoing_.find(pair.peer_nic);
@@ -196,6 +196,7 @@ void Fabric::launch(Pair& pair, const Write& write) {
   std::shared_ptr<Wire>& wire = outgoing_[pair.peer_nic];
   if (wire == nullptr || wire->is_broken()) wire = std::make_shared<Wire>(Wire::to(pair.peer_nic));
   if (nth == context.mischief.drop_after || wire->is_broken()) {
+    pair.is_stuck = true;
     late_.push_back({pair.handle.qp_num, number, IBV_WC_RETRY_EXC_ERR, Clock::now() + kRetries});
     return;
   }

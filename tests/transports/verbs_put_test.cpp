@@ -1,37 +1,14 @@
 // transports/verbs on the soft NIC: the conformance suite with every kind of mischief, and what goes wrong with NICs.
-#include <dlfcn.h>
-
-#include <filesystem>
-
 #include "put_conformance.hpp"
-#include "transports/verbs/put.hpp"
+#include "soft_nic_case.hpp"
 
 namespace moelink::test {
 namespace {
 
-std::string soft_nic_path() {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib/libmoelink_soft_nic.so");
-}
-
-/// What the devices that this thread opens from now on will do.
-void configure(const std::string& words) {
-  void* library = dlopen(soft_nic_path().c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(library, nullptr) << dlerror();
-  auto* set = reinterpret_cast<void (*)(const char*)>(dlsym(library, "soft_nic_configure"));
-  ASSERT_NE(set, nullptr);
-  set(words.c_str());
-}
-
-std::unique_ptr<PutTransport> make(const PutOptions& options, const std::string& words, VerbsSettings settings = {}) {
-  configure(text(words, ",seed=", options.rank + 1));
-  settings.library = soft_nic_path();
-  return make_verbs_put(options, settings);
-}
-
 PutCase soft_case(const std::string& name, const std::string& words) {
   return {.name = name,
           .obstacle = [] { return std::string(); },
-          .make = [words](const PutOptions& options) { return make(options, words); }};
+          .make = [words](const PutOptions& options) { return make_soft_put(options, words); }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, PutConformance,
@@ -50,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Verbs, VerbsFaults, ::testing::Values(soft_case("soft",
 std::vector<std::string> run_until_broken(const std::string& words) {
   return run_ranks({0, 0}, [&](Rendezvous& meet) {
     const PutOptions options{.rank = meet.rank(), .num_ranks = 2, .remotes = {1 - meet.rank()}};
-    PutRank rank(meet, make(options, meet.rank() == 0 ? words : ""), options, 4096);
+    PutRank rank(meet, make_soft_put(options, meet.rank() == 0 ? words : ""), options, 4096);
     const Deadline deadline = Deadline::after(PutRank::kPatience);
     for (std::uint32_t i = 0; !deadline.expired(); ++i) {
       rank.put(rank.make(1 - rank.rank(), 0, 4096, i % 60'000));
@@ -83,7 +60,7 @@ TEST_P(VerbsFaults, APortThatWentDownExplainsTheFailureThatFollows) {
 TEST_P(VerbsFaults, TheWrongGidIndexIsAnErrorThatNamesThePeerAndThePort) {
   const auto failures = run_ranks({0, 0}, [&](Rendezvous& meet) {
     const PutOptions options{.rank = meet.rank(), .num_ranks = 2, .remotes = {1 - meet.rank()}};
-    PutRank rank(meet, make(options, "", {.gid_index = meet.rank() == 0 ? 2 : -1}), options, 64);
+    PutRank rank(meet, make_soft_put(options, "", {.gid_index = meet.rank() == 0 ? 2 : -1}), options, 64);
   });
   EXPECT_NE(failures[0].find("rank 1 on soft0 port 1, RoCE v1, GID 2"), std::string::npos) << failures[0];
   EXPECT_NE(failures[1].find("rank 0 failed while connecting"), std::string::npos) << failures[1];
@@ -92,7 +69,7 @@ TEST_P(VerbsFaults, TheWrongGidIndexIsAnErrorThatNamesThePeerAndThePort) {
 TEST_P(VerbsFaults, RanksWithDifferentNumbersOfNicsUseAsManyAsBothHave) {
   for (const std::string& failure : run_ranks({0, 0}, [&](Rendezvous& meet) {
          const PutOptions options{.rank = meet.rank(), .num_ranks = 2, .remotes = {1 - meet.rank()}};
-         PutRank rank(meet, make(options, meet.rank() == 0 ? "devices=3" : "devices=2"), options, 10'001);
+         PutRank rank(meet, make_soft_put(options, meet.rank() == 0 ? "devices=3" : "devices=2"), options, 10'001);
          rank.fill(0, 10'001, static_cast<std::uint64_t>(rank.rank()));
          rank.put(rank.make(1 - rank.rank(), 0, 10'001, 1));
          rank.wait(1, 1);
@@ -106,7 +83,7 @@ TEST_P(VerbsFaults, RanksWithDifferentNumbersOfNicsUseAsManyAsBothHave) {
 TEST_P(VerbsFaults, InfiniBandAndEthernetDoNotMatchAndBothRanksSaySo) {
   const auto failures = run_ranks({0, 0}, [&](Rendezvous& meet) {
     const PutOptions options{.rank = meet.rank(), .num_ranks = 2, .remotes = {1 - meet.rank()}};
-    PutRank rank(meet, make(options, meet.rank() == 0 ? "link=ib" : "link=roce"), options, 64);
+    PutRank rank(meet, make_soft_put(options, meet.rank() == 0 ? "link=ib" : "link=roce"), options, 64);
   });
   EXPECT_NE(failures[0].find("different kinds"), std::string::npos) << failures[0];
   EXPECT_NE(failures[1].find("different kinds"), std::string::npos) << failures[1];

@@ -46,9 +46,10 @@ class LoopbackRemote final : public RemoteRegion {
 
   /// False if the owner has taken the memory back.
   [[nodiscard]] bool store(std::size_t offset_bytes, const std::byte* source, std::size_t size_bytes) const {
+    if (size_bytes == 0) return true;  // only the immediate: no memory is concerned
     const std::shared_lock lock(shared_->mutex);
     if (shared_->memory.data == nullptr) return false;
-    if (size_bytes != 0) std::memcpy(shared_->memory.data + offset_bytes, source, size_bytes);
+    std::memcpy(shared_->memory.data + offset_bytes, source, size_bytes);
     return true;
   }
 

@@ -1,0 +1,112 @@
+// How a kernel gives a chunk to the proxy, and how it learns of chunks that arrived.
+//
+// NOTE [remote visibility]. Bytes go from a kernel to a remote kernel through six hands. Each takes over by acquiring what
+// the one before released:
+//  1. The block that packed a chunk: ordinary stores into the staging region by all threads, then a block barrier. If it
+//     used bulk copies into the region, each issuing thread has waited for their completion.
+//  2. Its one thread that writes the descriptor: takes a ticket, waits until the slot is free (acquires `taken`, which the
+//     proxy releases after its last read of the slot), writes the fields, and releases `mark` at system scope. A release
+//     covers all that the thread has observed: after the block barrier, the whole block's stores. So the chunk is visible
+//     to the CPU and, over PCIe, to the NIC before the mark is.
+//  3. The proxy acquires `mark`, reads the fields, and rings the NIC's doorbell, which orders itself after what the CPU has
+//     acquired.
+//  4. The transport: the payload is visible before its immediate is reported, and nothing else is promised (NOTE
+//     [unordered puts], transports/put.hpp).
+//  5. The proxy of the receiver: where the NIC writes GPU memory and the platform does not order these writes with what
+//     the CPU does afterwards, it flushes them (transports/proxy/visibility.hpp). Then it releases the flag, in memory
+//     that host and device share.
+//  6. The kernel acquires the flag at system scope (wait_until), then a block barrier, then reads the payload: not through
+//     the non-coherent cache, and by a bulk copy only behind a proxy fence.
+// Staging is written again only after `sent` has caught up with `handed_over` for its phase (wait_until_sent): a NIC may
+// read the source late, and once more when a packet was lost.
+#pragma once
+
+#include "moelink/device/ptx/atomics.cuh"
+#include "moelink/device/ptx/load_store.cuh"
+#include "moelink/device/sync/wait_until.cuh"
+#include "moelink/protocol/put_channel.hpp"
+
+namespace moelink {
+
+/// A piece of a call that travels as one put.
+struct ChunkPut {
+  i32 peer = 0;  ///< rank that gets it
+  u32 phase = 0;
+  u64 epoch = 0;
+  i32 chunk = 0;          ///< below max_chunks; each at most once for each peer, phase and epoch
+  i32 source_region = 0;  ///< where it was packed
+  i32 target_region = 0;  ///< where it goes, at the peer
+  i64 source_offset_bytes = 0;
+  i64 target_offset_bytes = 0;
+  i64 size_bytes = 0;  ///< 0: only the news that it is there
+};
+
+/// By one thread, after a barrier behind all stores to the chunk. False if the deadline passed while the ring was full,
+/// or there is a fault: then leave.
+MOELINK_DEVICE bool hand_over(const PutChannelView& channel, const FaultContext& context, const ChunkPut& put) {
+  const PutRing& ring = channel.ring;
+  const u64 ticket = atom_add_relaxed_gpu(ring.next_ticket, u64{1});
+  if (ticket >= ring.capacity) {
+    const WaitFor what{.phase = FaultPhase::proxy, .epoch = put.epoch, .expected = ticket - ring.capacity + 1};
+    if (!wait_until_reached_sys(context, what, ring.taken)) {
+      return false;
+    }
+  }
+  PutDescriptor& slot = ring.slots[ticket % ring.capacity];
+  slot.source_offset_bytes = static_cast<u64>(put.source_offset_bytes);
+  slot.target_offset_bytes = static_cast<u64>(put.target_offset_bytes);
+  slot.size_bytes = static_cast<u64>(put.size_bytes);
+  slot.immediate = PutImmediate{.exchange = channel.exchange,
+                                .phase = put.phase,
+                                .epoch_low = PutImmediate::low_of(put.epoch),
+                                .chunk = static_cast<u32>(put.chunk)}
+                       .packed();
+  slot.peer = static_cast<u16>(put.peer);
+  slot.source_region = static_cast<u8>(put.source_region);
+  slot.target_region = static_cast<u8>(put.target_region);
+  red_add_relaxed_gpu(channel.handed_over + put.phase, u64{1});
+  st_release_sys(&slot.mark, ticket + 1);
+  return true;
+}
+
+/// The same by all threads of a block that packed the chunk. Returns the same everywhere.
+template <class Exec>
+MOELINK_DEVICE bool hand_over_block(const Exec& ex, const PutChannelView& channel, const FaultContext& context,
+                                    const ChunkPut& put) {
+  ex.sync_block();
+  const bool is_broken = ex.thread() == 0 && !hand_over(channel, context, put);
+  return !ex.sync_block_or(is_broken);
+}
+
+/// Waits until the chunk of `epoch` from `source` is here. By one thread, as wait_until(); then a block barrier.
+MOELINK_DEVICE bool wait_for_chunk(const PutChannelView& channel, const FaultContext& context, FaultPhase where,
+                                   u32 phase, i32 source, i32 chunk, u64 epoch) {
+  const WaitFor what{.phase = where, .peer = source, .epoch = epoch, .expected = epoch};
+  return wait_until_reached_sys(context, what, channel.arrival_flag(phase, source, chunk));
+}
+
+/// Waits until every put that earlier launches handed over in `phase` needs its source no longer. By one thread, before
+/// the block barrier behind which staging of this phase is written.
+MOELINK_DEVICE bool wait_until_sent(const PutChannelView& channel, const FaultContext& context, u32 phase, u64 epoch) {
+  const u64 handed_over = ld_relaxed_gpu(channel.handed_over + phase);
+  const WaitFor what{.phase = FaultPhase::proxy, .epoch = epoch, .expected = handed_over};
+  return wait_until_reached_sys(context, what, channel.sent + phase);
+}
+
+/// Copies flags of host memory, which every look from a GPU costs a trip over PCIe, into this device's memory as they
+/// come: `count` neighbouring flags, until each has reached `epoch`. By one warp (on the host: one thread); others then
+/// wait for the copies at gpu scope. False on a fault.
+template <class Exec>
+MOELINK_DEVICE bool relay_arrivals(const Exec& ex, const FaultContext& context, FaultPhase where, i32 source,
+                                   const u64* from, u64* to, i32 count, u64 epoch) {
+  const WaitFor what{.phase = where, .peer = source, .epoch = epoch, .expected = epoch};
+  for (i32 i = ex.lane(); i < count; i += Exec::kWarpSize) {
+    if (!wait_until_reached_sys(context, what, from + i)) {
+      return false;
+    }
+    st_release_gpu(to + i, epoch);
+  }
+  return true;
+}
+
+}  // namespace moelink

@@ -1,0 +1,37 @@
+// What a thread that polls does while nothing happens.
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+namespace moelink {
+
+/// Spins for ever where there are processors to spare; else spins briefly, then yields, and sleeps once nothing has
+/// happened for a while and nothing is under way.
+class Idle {
+ public:
+  explicit Idle(bool spin) noexcept : spin_(spin) {}
+
+  /// After one round: whether it found work, and whether some is under way.
+  void step(bool found_work, bool is_under_way) {
+    constexpr int kSpins = 64;
+    constexpr int kYields = 2000;
+    constexpr std::chrono::microseconds kSleep{50};
+    if (found_work) {
+      rounds_ = 0;
+      return;
+    }
+    if (spin_ || ++rounds_ < kSpins) return;
+    if (is_under_way || rounds_ < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+
+ private:
+  bool spin_;
+  int rounds_ = 0;
+};
+
+}  // namespace moelink
