@@ -148,10 +148,12 @@ SOFT_NIC_EXPORT ibv_device** ibv_get_device_list(int* count) {
   static std::map<int, ibv_device> devices;
   const std::scoped_lock lock(Fabric::instance().mutex);
   for (int i = 0; i < num; ++i) {
-    ibv_device& device = devices[i];
-    device.node_type = IBV_NODE_CA;
-    std::strncpy(device.name, ("soft" + std::to_string(i)).c_str(), sizeof(device.name) - 1);
-    list[i] = &device;
+    const auto [device, is_new] = devices.try_emplace(i);
+    if (is_new) {  // later on others read it
+      device->second.node_type = IBV_NODE_CA;
+      std::strncpy(device->second.name, ("soft" + std::to_string(i)).c_str(), sizeof(device->second.name) - 1);
+    }
+    list[i] = &device->second;
   }
   if (count != nullptr) *count = num;
   return list;
