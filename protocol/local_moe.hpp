@@ -70,10 +70,10 @@ struct LocalDispatchArgs {
   i64 max_rows;  ///< packed: rows in all; batched: rows per expert (offsets are multiples of it)
   void* rows;
   i64 row_stride_bytes;
-  void* row_scales;           ///< [rows, scale_bytes] dense, or null
-  const float* tensor_scale;  ///< quantising to nvfp4: one value, or null: 1
-  i64* offsets;               ///< [num_experts + 1]; LocalMove finds the pads by what the last routing wrote here
-  i32* counts;                ///< [num_experts]; likewise
+  void* row_scales;                     ///< [rows, scale_bytes] dense, or null
+  const float* tensor_scale = nullptr;  ///< quantising to nvfp4: one value, or null: 1
+  i64* offsets;  ///< [num_experts + 1]; LocalMove finds the pads by what the last routing wrote here
+  i32* counts;   ///< [num_experts]; likewise
   i32* expert_of_row;
   float* weight_of_row;
   i64* source_of_row;

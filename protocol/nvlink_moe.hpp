@@ -169,7 +169,8 @@ struct NvlinkTables {
   i32* row_of_entry;    ///< [groups][max_tokens][top_k]: row here of a slot's entry, or -1
   float* weight_of_entry;  ///< [groups][max_tokens][top_k]
   i32* dropped;            ///< [groups]: entries of each source that found no room here
-  u64* tickets;  ///< prefill: {epoch, units of dispatch_receive taken} in one word, on a line of its own; zero
+  u64* tickets =
+      nullptr;  ///< prefill: {epoch, units of dispatch_receive taken} in one word, on a line of its own; zero
 
   static constexpr i32 kEpochStride = 16;
 };
