@@ -397,7 +397,7 @@ void NvlinkRank::expect_status() {
   EXPECT_EQ(reused_ ? 0 : expected.rows.rows_over_capacity, since(&ExchangeStatus::rows_over_capacity));
   EXPECT_EQ(0, since(&ExchangeStatus::token_counts_clamped));
   EXPECT_EQ(0, since(&ExchangeStatus::peer_counts_clamped));
-  EXPECT_EQ(0U, fault_word);
+  EXPECT_EQ(0U, fault());
 }
 
 NvlinkRanks::NvlinkRanks(const NvlinkConfig& config, int threads_per_rank) {

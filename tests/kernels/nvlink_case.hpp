@@ -22,6 +22,7 @@
 #include "kernels/guarded.hpp"
 #include "kernels/pausing_exec.hpp"
 #include "moelink/device/exec/spec.cuh"
+#include "moelink/device/ptx/load_store.cuh"
 #include "moelink/device/sync/grid_barrier.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
 #include "reference/ranks_moe.hpp"
@@ -102,6 +103,9 @@ class NvlinkRank {
 
   /// What a completed dispatch must have written: rows, what is known about them, and the private tables.
   void expect_dispatch();
+
+  /// This rank's fault word now; peers may be writing it.
+  [[nodiscard]] std::uint64_t fault() const { return ld_relaxed_sys(&fault_word); }
 
   const NvlinkConfig config;
   const int index;

@@ -187,7 +187,7 @@ TEST(NvlinkDispatch, RanksWithDifferentPayloadsOrReuseGiveAFaultThatNamesThem) {
       rank.begin(call);
     }
     dispatch(rank, {.grid = 2});
-    EXPECT_EQ(FaultKind::mismatch, FaultWord::unpacked(rank.fault_word).kind);
+    EXPECT_EQ(FaultKind::mismatch, FaultWord::unpacked(rank.fault()).kind);
     EXPECT_EQ(0, rank.args.local.offsets[6]) << "nothing must be announced to whoever runs next";
     EXPECT_EQ(1U, rank.args.tables.epochs[NvlinkTables::kEpochStride]) << "a dispatch with a fault was completed";
   });
@@ -201,8 +201,8 @@ TEST(NvlinkDispatch, AMissingRankEndsTheWaitsOfTheOthers) {
     rank.begin(make_call(config, {}, 1));
     if (rank.index == 2) return;
     dispatch(rank, {.grid = 2, .parts = 2});
-    EXPECT_NE(0U, rank.fault_word);
-    EXPECT_EQ(2, FaultWord::unpacked(rank.fault_word).peer);
+    EXPECT_NE(0U, rank.fault());
+    EXPECT_EQ(2, FaultWord::unpacked(rank.fault()).peer);
   });
 }
 

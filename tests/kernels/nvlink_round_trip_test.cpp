@@ -1,0 +1,179 @@
+// Dispatch and combine of the nvlink mode in turn, for a long time: ranks in one process, nothing keeping them in step but
+// the kernels themselves, pauses anywhere, empty and lopsided routing, against the reference after every call.
+// MOELINK_TEST_SOAK=<n> makes the run n times as long.
+#include <gtest/gtest-spi.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "kernels/nvlink_case.hpp"
+#include "kernels/nvlink_headers.cuh"
+#include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_decode.cuh"
+
+namespace moelink::test {
+namespace {
+
+constexpr std::int64_t kHidden = 16;
+constexpr Pauses kRarely{.at_entry = 8, .at_barriers = 16, .elsewhere = 512, .most_us = 100};
+
+/// What the experts of a rank make of a call's rows: something that no other row has. Pads are NaN.
+std::vector<float> expert_output(const reference::RankRouting& routing) {
+  std::vector<float> rows(routing.rows.expert_of_row.size() * kHidden, std::nanf(""));
+  for (std::size_t row = 0; row < routing.rows.expert_of_row.size(); ++row) {
+    if (routing.rows.expert_of_row[row] < 0) continue;
+    const auto [source, entry] = routing.entry_of_row[row];
+    for (std::int64_t column = 0; column < kHidden; ++column) {
+      rows[row * kHidden + column] =
+          std::sin(static_cast<float>(entry * 31 + column * 7 + source * 1009 + routing.rows.expert_of_row[row] * 131));
+    }
+  }
+  return rows;
+}
+
+void dispatch(NvlinkRank& rank, unsigned call) {
+  const NvlinkDispatchSpec spec = rank.config.spec();
+  const unsigned group = static_cast<unsigned>(rank.index / rank.config.tp_size);
+  const unsigned mixed = static_cast<unsigned>(rank.index) * 5 + call * 3;
+  rank.args.local.parts = 1 << (group + call) % 4;
+  const int scratch = NvlinkDecodeScratch(spec, rank.args.local.num_tokens).total;
+  const bool split = mixed % 5 == 0;
+  for (int phase = 0; phase < (split ? 2 : 1); ++phase) {
+    rank.args.sends = !split || phase == 0 ? 1 : 0;
+    rank.args.receives = !split || phase == 1 ? 1 : 0;
+    rank.launch<NvlinkDecode>(spec, rank.args, 1 + static_cast<int>(mixed % 3), static_cast<std::size_t>(scratch),
+                              kRarely);
+  }
+}
+
+/// Combines what expert_output() says, and compares.
+void combine(NvlinkRank& rank, unsigned call) {
+  const NvlinkConfig& config = rank.config;
+  const std::vector<reference::RankRouting> routing = reference::route_ranks(rank.call.in);
+  std::vector<std::vector<float>> rows;
+  reference::RanksCombineInput in{
+      .hidden = kHidden, .expert_output_type = DataType::float32, .output_type = DataType::float32};
+  for (const reference::RankRouting& of_rank : routing) rows.push_back(expert_output(of_rank));
+  for (const std::vector<float>& of_rank : rows) in.expert_output.push_back(of_rank.data());
+
+  const std::int64_t num_tokens = rank.args.local.num_tokens;
+  std::vector<float> output(num_tokens * kHidden, 0.5F);
+  std::vector<float> wanted = output;
+  const std::vector<float>& own_rows = rows[static_cast<std::size_t>(rank.index)];
+  const unsigned mixed = static_cast<unsigned>(rank.index) * 3 + call;
+  NvlinkCombineArgs args{.local = {.expert_output = own_rows.data(),
+                                   .expert_output_stride_bytes = kHidden * 4,
+                                   .expert_output_rows = static_cast<i64>(own_rows.size()) / kHidden,
+                                   .output = output.data(),
+                                   .output_stride_bytes = kHidden * 4,
+                                   .accumulate = 0,
+                                   .weighted = 1,
+                                   .num_tokens = rank.args.local.num_tokens,
+                                   .parts = 1,
+                                   .num_tokens_snapshot = rank.args.local.num_tokens_snapshot,
+                                   .row_of_entry = nullptr,
+                                   .weight_of_entry = nullptr,
+                                   .phase = nullptr,
+                                   .status = &rank.status},
+                         .sends = 1,
+                         .receives = 1,
+                         .send_blocks = 1,
+                         .sum_blocks = 1,
+                         .first_sum_block = static_cast<i32>(call % 3),
+                         .shape = rank.args.shape,
+                         .layout = rank.args.layout,
+                         .tables = rank.args.tables,
+                         .window = rank.args.window,
+                         .fault = rank.args.local.fault};
+  const NvlinkCombineSpec spec{.hidden = kHidden,
+                               .num_ranks = config.num_ranks,
+                               .tp_size = config.tp_size,
+                               .top_k = config.top_k,
+                               .threads = 1,
+                               .input = Element::float32,
+                               .partial = Element::float32,
+                               .output = Element::float32};
+  const bool split = mixed % 5 == 4;
+  for (int phase = 0; phase < (split ? 2 : 1); ++phase) {
+    args.sends = !split || phase == 0 ? 1 : 0;
+    args.receives = !split || phase == 1 ? 1 : 0;
+    rank.launch<NvlinkCombine>(spec, args, 1 + static_cast<int>(mixed % 3), 0, kRarely);
+  }
+  reference::combine_data_parallel(rank.call.in, routing, in, rank.call.in.source_of_rank(rank.index), wanted.data());
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    ASSERT_EQ(wanted[i], output[i]) << "rank " << rank.index << " token " << i / kHidden << " column " << i % kHidden;
+  }
+}
+
+void round_trips(const NvlinkConfig& config, unsigned num_calls) {
+  const char* soak = std::getenv("MOELINK_TEST_SOAK");
+  num_calls *= soak == nullptr ? 1 : static_cast<unsigned>(std::max(std::atoi(soak), 1));
+  NvlinkRanks ranks(config, 3);
+  ranks.each([&](NvlinkRank& rank) {
+    for (unsigned call = 0; call < num_calls; ++call) {
+      SCOPED_TRACE("call " + std::to_string(call));
+      const CallOptions options = random_options(config, call);
+      if (call % 4 != 3 || call == 0) {
+        rank.begin(make_call(config, options, call));
+      } else {
+        // The routing of the last call, other rows.
+        NvlinkCall again = rank.call;
+        for (auto& source : again.tokens) std::reverse(source.begin(), source.end());
+        rank.begin_reuse(again);
+      }
+      dispatch(rank, call);
+      rank.expect_dispatch();
+      combine(rank, call);
+      if (testing::Test::HasFailure()) return;
+    }
+  });
+}
+
+TEST(NvlinkRoundTrip, ManyCallsWithPausesAnywhere) {
+  round_trips({.num_ranks = 3, .num_experts = 7, .top_k = 3, .max_tokens = 6}, 300);
+}
+
+TEST(NvlinkRoundTrip, ManyCallsInGroups) {
+  round_trips({.num_ranks = 4, .tp_size = 2, .num_experts = 10, .top_k = 2, .max_tokens = 5}, 200);
+  round_trips({.num_ranks = 3, .tp_size = 3, .num_experts = 5, .top_k = 4, .max_tokens = 5}, 50);
+}
+
+TEST(NvlinkRoundTrip, ManyRanks) { round_trips({.num_ranks = 16, .num_experts = 24, .top_k = 4, .max_tokens = 4}, 12); }
+
+/// Calls of two ranks, one of which is slow to receive; how many failures of any kind there were.
+template <class Combine>
+int failures_with_a_slow_rank() {
+  testing::TestPartResultArray failures;
+  {
+    const testing::ScopedFakeTestPartResultReporter quiet(
+        testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &failures);
+    const NvlinkConfig config{.num_experts = 4, .top_k = 2, .max_tokens = 8, .timeout_ns = 300'000'000};
+    NvlinkRanks ranks(config, 1);
+    ranks.each([&](NvlinkRank& rank) {
+      const Pauses pauses{.at_barriers = rank.index == 1 ? 4U : 0U, .most_us = 500};
+      for (unsigned call = 0; call < 100 && rank.fault() == 0; ++call) {
+        rank.begin(make_call(config, {.tokens_of_source = {8, 0}}, call));
+        rank.args.local.parts = 1;
+        const NvlinkDispatchSpec spec = config.spec();
+        const int scratch = NvlinkDecodeScratch(spec, rank.args.local.num_tokens).total;
+        rank.launch<NvlinkDecode>(spec, rank.args, 1, static_cast<std::size_t>(scratch), pauses);
+        rank.expect_dispatch();
+        rank.launch<Combine>(spec, rank.args, 1, 0);
+      }
+    });
+  }
+  return failures.size();
+}
+
+// Rule 3 (docs/nvlink.md): a source writes into a destination's regions again only after the destination's combine header.
+TEST(NvlinkRoundTrip, TestsNoticeASourceThatDoesNotWaitForTheCombineHeader) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "breaking the rule is a data race, which ThreadSanitizer reports by itself";
+#else
+  EXPECT_EQ(0, failures_with_a_slow_rank<CombineHeadersOf<true>>());
+  EXPECT_LT(0, failures_with_a_slow_rank<CombineHeadersOf<false>>());
+#endif
+}
+
+}  // namespace
+}  // namespace moelink::test
