@@ -26,6 +26,10 @@ constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& 
 
 constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
   spec.threads = nvlink_decode_tuning_for(device).threads;
+  // Ranks that share a GPU need room for each other's blocks: four of an SM's are two for each of two ranks. Registers for
+  // scales and products leave room for three.
+  const bool plain = spec.scale_bytes == 0 && spec.weighted == Element::none;
+  spec.blocks_per_sm = device.is_host ? 1 : plain ? 4 : 3;
   return spec;
 }
 

@@ -184,10 +184,11 @@ struct NvlinkDispatchSpec {
   i32 num_experts = 0;  ///< physical experts of all ranks
   i32 top_k = 0;
   i32 threads = 0;
+  i32 blocks_per_sm = 1;             ///< blocks one SM should hold at once: bounds registers
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight as they are placed
 
   constexpr auto fields(auto&& visit) const {
-    return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, weighted);
+    return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, blocks_per_sm, weighted);
   }
 };
 

@@ -24,11 +24,10 @@ struct SourceScratch {
   }
 };
 
-/// NvlinkDecode: `num_tokens` as LocalDispatchArgs has it; 0 if the routing is reused.
+/// NvlinkDecode: `num_tokens` as LocalDispatchArgs has it; 0 if the routing is reused. What depends on it comes last, so that
+/// a kernel knows all other addresses when it is compiled.
 struct NvlinkDecodeScratch {
   i32 counts;   ///< u32[num_experts]: this source's entries of each
-  i32 codes;    ///< u16[num_tokens * top_k], readable to a multiple of 16 bytes
-  i32 masks;    ///< u32[mask_words()][num_tokens]: the ranks that a token goes to, a bit each
   i32 ranks;    ///< i32[kMaxTopK]: of the block's token
   i32 slots;    ///< i32[num_ranks]: of the block's token
   i32 totals;   ///< u32[num_ranks]: slots in use at each rank
@@ -37,13 +36,13 @@ struct NvlinkDecodeScratch {
   i32 weights;  ///< float[2][kMaxTopK]
   i32 sum;      ///< u32
   i32 sources;  ///< SourceScratch
+  i32 codes;    ///< u16[num_tokens * top_k], readable to a multiple of 16 bytes
+  i32 masks;    ///< u32[mask_words()][num_tokens]: the ranks that a token goes to, a bit each
   i32 total;
 
   MOELINK_DEVICE constexpr NvlinkDecodeScratch(const NvlinkDispatchSpec& spec, i32 num_tokens)
       : counts(0),
-        codes(round_up(spec.num_experts * 4, 16)),
-        masks(codes + round_up(num_tokens * spec.top_k * 2, 16)),
-        ranks(masks + round_up(mask_words(spec) * num_tokens * 4, 16)),
+        ranks(round_up(spec.num_experts * 4, 16)),
         slots(ranks + kMaxTopK * 4),
         totals(slots + round_up(spec.num_ranks * 4, 16)),
         items(totals + round_up(spec.num_ranks * 4, 16)),
@@ -51,7 +50,9 @@ struct NvlinkDecodeScratch {
         weights(rows + 2 * kMaxTopK * 4),
         sum(weights + 2 * kMaxTopK * 4),
         sources(sum + 16),
-        total(SourceScratch(spec, sources).total) {}
+        codes(SourceScratch(spec, sources).total),
+        masks(codes + round_up(num_tokens * spec.top_k * 2, 16)),
+        total(masks + round_up(mask_words(spec) * num_tokens * 4, 16)) {}
 
   MOELINK_DEVICE static constexpr i32 mask_words(const NvlinkDispatchSpec& spec) {
     return ceil_div(spec.num_ranks, 32);

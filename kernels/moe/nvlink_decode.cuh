@@ -51,14 +51,7 @@ struct NvlinkDecode {
           tokens_(ex, spec, args, at_),
           part_(spec),
           rows_(scratch<i32>(at_.rows)),
-          weights_(scratch<float>(at_.weights)),
-          rank_(args.window.rank),
-          group_(rank_ / spec().tp_size),
-          is_last_(ex.block() == ex.num_blocks() - 1) {
-      format_ = args.format;
-      format_.log2_slots_per_flag = 0;
-      format_.parts = static_cast<u8>(1 << shape_.log2_parts);
-    }
+          weights_(scratch<float>(at_.weights)) {}
 
     MOELINK_DEVICE void run() {
       typename FewTokens<Exec, S>::Ids ids;  // the first that this thread counts
@@ -68,17 +61,17 @@ struct NvlinkDecode {
       }
       const i32 num_items = args_.local.num_tokens << shape_.log2_parts;
       if (ex_.block() < num_items) load_part(ex_.block());
-      const EarlyRelease release(is_last_ && args_.sends != 0);
-      if (is_last_ && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
+      const EarlyRelease release(is_last() && args_.sends != 0);
+      if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
       if (args_.sends != 0) {
-        if (is_last_) send_header(release);
+        if (is_last()) send_header(release);
         for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) send_part(index);
-        if (is_last_) publish_sent();
+        if (is_last()) publish_sent();
       }
       const bool failed = args_.receives != 0 && !receive(num_items);
-      if (is_last_ && ex_.thread() == 0 && !failed) epoch_.complete();
+      if (is_last() && ex_.thread() == 0 && !failed) epoch_.complete();
     }
 
    private:
@@ -86,7 +79,18 @@ struct NvlinkDecode {
     [[nodiscard]] MOELINK_DEVICE T* scratch(i32 offset_bytes) const {
       return reinterpret_cast<T*>(static_cast<u8*>(ex_.scratch()) + offset_bytes);
     }
+    // Worked out where they are wanted: cheaper than a register each.
     [[nodiscard]] MOELINK_DEVICE bool reuses() const { return args_.format.reuse_routing != 0; }
+    [[nodiscard]] MOELINK_DEVICE bool is_last() const { return ex_.block() == ex_.num_blocks() - 1; }
+    [[nodiscard]] MOELINK_DEVICE i32 rank() const { return args_.window.rank; }
+    [[nodiscard]] MOELINK_DEVICE i32 group() const { return rank() / spec_().tp_size; }
+    /// A flag for each slot and part.
+    [[nodiscard]] MOELINK_DEVICE WireFormat format() const {
+      WireFormat format = args_.format;
+      format.log2_slots_per_flag = 0;
+      format.parts = static_cast<u8>(1 << shape_.log2_parts);
+      return format;
+    }
 
     MOELINK_DEVICE void read_token_count() {
       if (reuses()) {
@@ -138,7 +142,7 @@ struct NvlinkDecode {
         return reuses() ? static_cast<u32>(args_.tables.num_sent[to]) : tokens_.totals[to];
       }
       if (word == DispatchHeader::kNumTokens) return static_cast<u32>(num_tokens_);
-      if (word == DispatchHeader::kFormat) return format_.packed();
+      if (word == DispatchHeader::kFormat) return format().packed();
       if (word == DispatchHeader::kHash) return hash;
       const i32 first = first_expert_of(to, spec_().num_experts, spec_().num_ranks);
       const i32 expert = first + word - DispatchHeader::kCounts;
@@ -150,7 +154,8 @@ struct NvlinkDecode {
     [[nodiscard]] MOELINK_DEVICE bool sends_to(i32 to) const {
       const i32 tp_size = spec_().tp_size;
       const i32 slot = tokens_.slots[to];
-      return slot >= 0 && to / tp_size != group_ && format_.member_of_slot(slot, tp_size) == rank_ - group_ * tp_size;
+      return slot >= 0 && to / tp_size != group() &&
+             format().member_of_slot(slot, tp_size) == rank() - group() * tp_size;
     }
 
     MOELINK_DEVICE void send_part(i32 index) {
@@ -160,16 +165,16 @@ struct NvlinkDecode {
       find(token);
       const Slots<S> slots(spec_, args_);
       for (i32 step = 1; step < spec_().num_ranks; ++step) {
-        const i32 to = (rank_ + step) % spec_().num_ranks;
+        const i32 to = (rank() + step) % spec_().num_ranks;
         if (!sends_to(to)) continue;
-        part_.send(ex_, spec_, args_.local, slots.row(to, group_, tokens_.slots[to]));
-        if (part_.is_first() && !reuses()) send_record(slots.record(to, group_, tokens_.slots[to]), to);
+        part_.send(ex_, spec_, args_.local, slots.row(to, group(), tokens_.slots[to]));
+        if (part_.is_first() && !reuses()) send_record(slots.record(to, group(), tokens_.slots[to]), to);
       }
       if (part_.is_first() && !reuses()) publish_slots(token);
       ex_.sync_block();
       const i32 part = index & ((1 << shape_.log2_parts) - 1);
       for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
-        if (sends_to(to)) st_release_sys(slots.flag(to, group_, tokens_.slots[to], part, format_), epoch_.value());
+        if (sends_to(to)) st_release_sys(slots.flag(to, group(), tokens_.slots[to], part, format()), epoch_.value());
       }
     }
 
@@ -213,17 +218,17 @@ struct NvlinkDecode {
                                            rows_, weights_);
       u32 clamped = 0;
       if (!headers.wait(ex_, args_, epoch_.value(), clamped)) {
-        if (is_last_) publish_nothing(ex_, args_, places);
+        if (is_last()) publish_nothing(ex_, args_, places);
         return false;
       }
       if (ex_.warp() == ex_.num_warps() - 1) received.count(ex_);
       if (!reuses()) {
         places.make(ex_);
-        if (is_last_) publish_received(headers, places);
+        if (is_last()) publish_received(headers, places);
       } else {
         ex_.sync_block();
       }
-      if (is_last_ && ex_.sync_block_or(clamped != 0)) {
+      if (is_last() && ex_.sync_block_or(clamped != 0)) {
         report_block_sum(ex_, &args_.local.status->peer_counts_clamped, clamped, scratch<u32>(at_.sum));
       }
       // The last one first: it is still held.
@@ -249,7 +254,7 @@ struct NvlinkDecode {
       const i32 token = part_.token();
       if (token >= num_tokens_) return;
       find(token);
-      const i32 slot = tokens_.slots[rank_];
+      const i32 slot = tokens_.slots[rank()];
       if (slot < 0) return;
       ex_.sync_block();  // the rows of the last part are not read any more
       if (!reuses()) part_.store_weights(ex_, spec_, weights_);
@@ -258,20 +263,20 @@ struct NvlinkDecode {
           place_again(places, slot, k);
           continue;
         }
-        SlotEntry entry = tokens_.entry(token, k, rank_);
+        SlotEntry entry = tokens_.entry(token, k, rank());
         entry.weight = part_.weight(k);
-        rows_[k] = places.row_of(group_, entry);
-        if (part_.is_first()) publish_slot_entry(args_, spec_().top_k, group_, slot, token, k, rows_[k], entry);
+        rows_[k] = places.row_of(group(), entry);
+        if (part_.is_first()) publish_slot_entry(args_, spec_().top_k, group(), slot, token, k, rows_[k], entry);
       }
       if (part_.is_first() && ex_.thread() == 0 && !reuses()) {
-        args_.tables.received_token[group_ * args_.shape.max_tokens + slot] = token;
+        args_.tables.received_token[group() * args_.shape.max_tokens + slot] = token;
       }
       ex_.sync_block();
       part_.store(ex_, spec_, args_.local, rows_, weights_);
     }
 
     MOELINK_DEVICE void place_again(const Places<S>& places, i32 slot, i32 k) const {
-      const i64 entry = (group_ * args_.shape.max_tokens + slot) * spec_().top_k + k;
+      const i64 entry = (group() * args_.shape.max_tokens + slot) * spec_().top_k + k;
       const i32 row = args_.tables.row_of_entry[entry];
       rows_[k] = row < static_cast<i32>(places.total_rows()) ? row : -1;
       weights_[k] = args_.tables.weight_of_entry[entry];
@@ -280,8 +285,8 @@ struct NvlinkDecode {
     /// By the last block: what is known once the headers are there.
     MOELINK_DEVICE void publish_received(const SourceHeaders<S>& headers, const Places<S>& places) const {
       const u32 dropped = publish_places(ex_, args_, places);
-      for (i32 group = ex_.thread(); group < places.num_groups; group += ex_.num_threads()) {
-        args_.tables.num_received[group] = headers.num_slots(group);
+      for (i32 source = ex_.thread(); source < places.num_groups; source += ex_.num_threads()) {
+        args_.tables.num_received[source] = headers.num_slots(source);
       }
       if (ex_.sync_block_or(dropped != 0)) {
         report_block_sum(ex_, &args_.local.status->rows_over_capacity, dropped, scratch<u32>(at_.sum));
@@ -298,10 +303,6 @@ struct NvlinkDecode {
     TokenPart<Exec, S> part_;
     i32* rows_;
     float* weights_;
-    i32 rank_;
-    i32 group_;
-    bool is_last_;
-    WireFormat format_;
     i32 given_tokens_ = 0;
     i32 num_tokens_ = 0;
     i32 loaded_ = -1;  ///< item that part_ holds

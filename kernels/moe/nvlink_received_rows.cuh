@@ -95,7 +95,8 @@ class ReceivedRows {
       const i32 share_bytes = ((part_bytes / 16 + (1 << from.log2_share) - 1) >> from.log2_share) * 16;
       const i32 part = from.piece >> from.log2_share;
       const i32 share = from.piece & ((1 << from.log2_share) - 1);
-      piece = from;
+      group = from.group;
+      slot = from.slot;
       first_byte = part * part_bytes + share * share_bytes;
       const i32 end = min_of(min_of(first_byte + share_bytes, (part + 1) * part_bytes), row_bytes);
       row.load_received(ex, source + first_byte, end - first_byte);
@@ -106,9 +107,10 @@ class ReceivedRows {
       if (is_first() && all.args_.local.row_scales != nullptr) scales.load(ex, source + row_bytes);
     }
     /// One piece of a row also brings what is known of it.
-    MOELINK_DEVICE bool is_first() const { return piece.piece == 0; }
+    MOELINK_DEVICE bool is_first() const { return first_byte == 0; }
 
-    Piece piece{};
+    i32 group = 0;
+    i32 slot = 0;
     i32 first_byte = 0;
     i32 token = 0;
     RowPart<Exec, S> row;
@@ -158,21 +160,20 @@ class ReceivedRows {
   MOELINK_DEVICE void place(const Exec& ex, const Fetched& held, i32 half) const {
     i32* rows = rows_ + half * kMaxTopK;
     float* weights = weights_ + half * kMaxTopK;
-    const Piece& piece = held.piece;
     for (i32 k = ex.thread(); k < spec_().top_k; k += ex.num_threads()) {
       if (args_.format.reuse_routing != 0) {
-        place_again(piece, k, rows[k], weights[k]);
+        place_again(held, k, rows[k], weights[k]);
         continue;
       }
       const SlotEntry entry = held.entries.get(k);
-      rows[k] = places_.row_of(piece.group, entry);
+      rows[k] = places_.row_of(held.group, entry);
       weights[k] = entry.weight;
       if (held.is_first()) {
-        publish_slot_entry(args_, spec_().top_k, piece.group, piece.slot, held.token, k, rows[k], entry);
+        publish_slot_entry(args_, spec_().top_k, held.group, held.slot, held.token, k, rows[k], entry);
       }
     }
     if (held.is_first() && ex.thread() == 0 && args_.format.reuse_routing == 0) {
-      args_.tables.received_token[piece.group * args_.shape.max_tokens + piece.slot] = held.token;
+      args_.tables.received_token[held.group * args_.shape.max_tokens + held.slot] = held.token;
     }
     ex.sync_block();
     held.row.store_all(ex, static_cast<u8*>(args_.local.rows) + held.first_byte, args_.local.row_stride_bytes, rows,
@@ -183,8 +184,8 @@ class ReceivedRows {
   }
 
   /// Entry k of a piece whose routing is reused.
-  MOELINK_DEVICE void place_again(const Piece& piece, i32 k, i32& row, float& weight) const {
-    const i64 entry = (piece.group * args_.shape.max_tokens + piece.slot) * spec_().top_k + k;
+  MOELINK_DEVICE void place_again(const Fetched& held, i32 k, i32& row, float& weight) const {
+    const i64 entry = (held.group * args_.shape.max_tokens + held.slot) * spec_().top_k + k;
     const i32 last = args_.tables.row_of_entry[entry];
     row = last < static_cast<i32>(places_.total_rows()) ? last : -1;
     weight = args_.tables.weight_of_entry[entry];
