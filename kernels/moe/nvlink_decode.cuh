@@ -20,8 +20,8 @@
 #pragma once
 
 #include "moelink/device/moe/nvlink_few_tokens.cuh"
+#include "moelink/device/moe/nvlink_part.cuh"
 #include "moelink/device/moe/nvlink_received_rows.cuh"
-#include "moelink/device/moe/token_part.cuh"
 
 namespace moelink {
 
@@ -45,7 +45,7 @@ struct NvlinkDecode {
           spec_(spec),
           args_(args),
           at_(spec(), args.format.reuse_routing != 0 ? 0 : args.local.num_tokens),
-          shape_(spec, args.local),
+          parts_(spec, args),
           epoch_(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
                  args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send),
           tokens_(ex, spec, args, at_),
@@ -59,7 +59,7 @@ struct NvlinkDecode {
         ids.load(args_.local.expert_ids, args_.local.id_bytes, ex_.thread(), ex_.num_threads(),
                  args_.local.num_tokens * spec_().top_k);
       }
-      const i32 num_items = args_.local.num_tokens << shape_.log2_parts;
+      const i32 num_items = args_.local.num_tokens << parts_.log2_parts;
       if (ex_.block() < num_items) load_part(ex_.block());
       const EarlyRelease release(is_last() && args_.sends != 0);
       if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
@@ -88,7 +88,7 @@ struct NvlinkDecode {
     [[nodiscard]] MOELINK_DEVICE WireFormat format() const {
       WireFormat format = args_.format;
       format.log2_slots_per_flag = 0;
-      format.parts = static_cast<u8>(1 << shape_.log2_parts);
+      format.parts = static_cast<u8>(1 << parts_.log2_parts);
       return format;
     }
 
@@ -102,7 +102,7 @@ struct NvlinkDecode {
     }
 
     MOELINK_DEVICE void load_part(i32 index) {
-      part_.load(ex_, spec_, args_.local, shape_, index, reuses() ? nullptr : args_.local.weights);
+      part_.load(ex_, spec_, args_.local, parts_, index, reuses() ? nullptr : args_.local.weights);
       loaded_ = index;
     }
 
@@ -172,7 +172,7 @@ struct NvlinkDecode {
       }
       if (part_.is_first() && !reuses()) publish_slots(token);
       ex_.sync_block();
-      const i32 part = index & ((1 << shape_.log2_parts) - 1);
+      const i32 part = index & ((1 << parts_.log2_parts) - 1);
       for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
         if (sends_to(to)) st_release_sys(slots.flag(to, group(), tokens_.slots[to], part, format()), epoch_.value());
       }
@@ -297,10 +297,10 @@ struct NvlinkDecode {
     S spec_;
     const Args& args_;
     NvlinkDecodeScratch at_;
-    PartShape<Exec, S> shape_;
+    WireParts<Exec, S> parts_;
     NvlinkEpoch epoch_;
     FewTokens<Exec, S> tokens_;
-    TokenPart<Exec, S> part_;
+    WirePart<Exec, S> part_;
     i32* rows_;
     float* weights_;
     i32 given_tokens_ = 0;

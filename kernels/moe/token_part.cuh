@@ -69,12 +69,6 @@ class TokenPart {
   /// Weight `k`, for the thread k % num_threads.
   MOELINK_DEVICE float weight(int k) const { return weights_.get(k); }
 
-  /// By the block: stores the part, as it is, into a row of a peer's; scales go behind it.
-  MOELINK_DEVICE void send(const Exec& ex, S spec, const LocalDispatchArgs& args, u8* slot_row) const {
-    row_.send(ex, slot_row + first_byte_);
-    if (is_first() && args.scales != nullptr) scales_.send(ex, slot_row + spec().row_bytes);
-  }
-
   /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
                             const float* weights) const {

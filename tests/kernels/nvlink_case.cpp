@@ -252,6 +252,7 @@ void NvlinkRank::begin(const NvlinkCall& given) {
                 .rows = rows_.data(),
                 .row_stride_bytes = stride,
                 .row_scales = config.scale_bytes != 0 ? row_scales_.data() : nullptr,
+                .tensor_scale = nullptr,
                 .offsets = offsets_.as<i64>(),
                 .counts = counts_.as<i32>(),
                 .expert_of_row = expert_of_row_.as<i32>(),
