@@ -9,23 +9,30 @@ namespace moelink {
 
 /// Measured choices.
 struct NvlinkCombineTuning {
-  i32 threads;
-  i32 blocks_per_sm;        ///< registers are bounded so that so many fit
-  i32 least_blocks_per_sm;  ///< a grid is not smaller, however few the own tokens: others may have sent many
+  i32 teams;            ///< of a block, of kCombineTeamThreads each: as many as registers allow without spills
+  i32 teams_of_many_k;  ///< the same if top_k is above 8: more indices and weights are held
 };
-inline constexpr NvlinkCombineTuning kGpuCombineTuning{.threads = 128, .blocks_per_sm = 3, .least_blocks_per_sm = 1};
-inline constexpr NvlinkCombineTuning kHostCombineTuning{.threads = 1, .blocks_per_sm = 1, .least_blocks_per_sm = 1};
+inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3, .teams_of_many_k = 2};
 
-constexpr const NvlinkCombineTuning& combine_tuning_for(const LocalDevice& device) {
-  return device.is_host ? kHostCombineTuning : kGpuCombineTuning;
+/// Threads that work on one row together.
+inline constexpr i32 kCombineTeamThreads = 128;
+inline constexpr i32 kCombineTeamScratchBytes = 16;
+
+/// Teams of a block: what the kernel takes for blocks. The host's blocks are one thread each.
+constexpr i32 combine_teams(const NvlinkCombineSpec& spec, const LocalDevice& device) {
+  if (device.is_host) return 1;
+  return spec.top_k <= 8 ? kGpuCombineTuning.teams : kGpuCombineTuning.teams_of_many_k;
 }
 
 constexpr NvlinkCombineSpec with_threads(NvlinkCombineSpec spec, const LocalDevice& device) {
-  const NvlinkCombineTuning& tuning = combine_tuning_for(device);
-  spec.threads = tuning.threads;
-  // Rows beyond eight keep more indices and weights in registers.
-  spec.blocks_per_sm = ceil_div(tuning.blocks_per_sm, spec.top_k <= 8 ? 1 : 2);
+  spec.threads = device.is_host ? 1 : combine_teams(spec, device) * kCombineTeamThreads;
   return spec;
+}
+
+/// Scratch of one block.
+constexpr i32 combine_scratch_bytes(const NvlinkCombineSpec& spec, const LocalDevice& device) {
+  const i32 pointers = device.is_host ? spec.num_ranks * static_cast<i32>(sizeof(void*)) : 0;
+  return combine_teams(spec, device) * kCombineTeamScratchBytes + pointers;
 }
 
 struct NvlinkCombinePlan {
@@ -42,23 +49,22 @@ constexpr void apply(const NvlinkCombinePlan& plan, NvlinkCombineArgs& args) {
   args.first_sum_block = plan.first_sum_block;
 }
 
-/// A combine of up to `num_tokens` tokens here, on at most `max_blocks` blocks, which can all wait at the same time; of
-/// these `sms` SMs (host: threads) are theirs. The other ranks are taken to have as many tokens.
-constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i64 num_tokens, i32 max_blocks, i32 sms,
+/// A combine of up to `num_tokens` tokens here, on at most `max_blocks` blocks, which can all wait at the same time. The
+/// other ranks are taken to have as many tokens; the grid does not count on it, since they may have sent many more.
+constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i64 num_tokens, i32 max_blocks,
                                                 const LocalDevice& device) {
   const i64 sums = ceil_div(num_tokens, static_cast<i64>(spec.tp_size));
   // Each token goes to at most top_k ranks, this one or others.
   const i64 partials = sums * min_of(spec.num_ranks - 1, spec.top_k);
   NvlinkCombinePlan plan;
+  plan.grid = max_of(max_blocks, 1);
+  const i64 teams = static_cast<i64>(plan.grid) * combine_teams(spec, device);
   while (!device.is_host && plan.sum_blocks < partial_parts(spec.hidden) &&
-         plan.sum_blocks * 2 * (sums + partials) <= max_blocks) {
+         plan.sum_blocks * 2 * (sums + partials) <= teams) {
     plan.sum_blocks *= 2;
   }
   plan.send_blocks = plan.sum_blocks;
-  const i64 least = static_cast<i64>(sms) * combine_tuning_for(device).least_blocks_per_sm;
-  const i64 wanted = max_of((sums + partials) * plan.sum_blocks, least);
-  plan.grid = static_cast<i32>(max_of(min_of(wanted, static_cast<i64>(max_blocks)), 1L));
-  plan.first_sum_block = static_cast<i32>(partials * plan.send_blocks % plan.grid);
+  plan.first_sum_block = static_cast<i32>(partials * plan.send_blocks % teams);
   return plan;
 }
 

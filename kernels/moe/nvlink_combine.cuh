@@ -2,7 +2,8 @@
 // the partials of its tokens in rank order. One launch for any number of tokens, or one per half. What is sent, when it
 // may be overwritten and why nothing is read too early: docs/nvlink.md. The bits: the same page, "One call".
 //
-// Phases of a block; which items are its own: Sends, Sums.
+// Phases of a block (a team of a block's threads, exec/team_exec.cuh, which is a block to all of this); which items are its
+// own: CombineSends, CombineSums.
 //  1. Block 0 tells every rank how many of its entries were dropped here. Every rank signals every other, always.
 //  2. Send: for each of its slots the weighted sum of the slot's rows, into the home's region for this rank; block
 //     barrier; one release at system scope for each part of the row.
@@ -22,13 +23,14 @@
 // combine_send and combine_receive.
 #pragma once
 
+#include "moelink/device/exec/team_exec.cuh"
 #include "moelink/device/moe/nvlink_epoch.cuh"
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/primitives/partial_sum.cuh"
 #include "moelink/device/ptx/early_release.cuh"
 #include "moelink/device/sync/tagged_word.cuh"
 #include "moelink/device/sync/wait_until.cuh"
-#include "moelink/protocol/nvlink_moe.hpp"
+#include "moelink/protocol/nvlink_combine_plan.hpp"
 
 namespace moelink {
 
@@ -158,6 +160,12 @@ struct NvlinkCombine {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    run_block(as_team<kCombineTeamThreads, kCombineTeamScratchBytes>(ex, spec().threads), spec, args);
+  }
+
+ private:
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run_block(const Exec& ex, S spec, const Args& args) {
     const NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
                            args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send);
     const u64 epoch = call.value();
@@ -196,9 +204,6 @@ struct NvlinkCombine {
     if (is_keeper && is_whole && ex.thread() == 0) call.complete();
   }
 
-  static constexpr i32 scratch_bytes(i32 num_ranks) { return 16 + partial_sum_scratch_bytes(num_ranks); }
-
- private:
   /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side.
   template <class S>
   MOELINK_DEVICE static WordPair* header_of(S spec, const Args& args, i32 holder, i32 sender) {

@@ -146,6 +146,7 @@ bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCop
   const i64 partial_bytes = bytes_of(spec().partial);
   const i64 out_bytes = bytes_of(spec().output);
   alignas(64) u8 own[kHostTileElements * 4];
+  // Scratch: a pointer per rank.
   const auto slot_of = [&](int rank) -> i64 { return sum.slot_of_rank[rank * sum.stride]; };
   for (i64 first = begin; first < end; first += kHostTileElements) {
     const i64 count = min_of(kHostTileElements, end - first);
@@ -193,10 +194,5 @@ bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCop
 }
 
 #endif
-
-/// Bytes of block scratch that sum_partials uses.
-MOELINK_DEVICE constexpr i32 partial_sum_scratch_bytes(i32 num_ranks) {
-  return MOELINK_ON_DEVICE ? 0 : num_ranks * static_cast<i32>(sizeof(void*));
-}
 
 }  // namespace moelink

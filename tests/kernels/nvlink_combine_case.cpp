@@ -176,9 +176,10 @@ void CombineRanks::run(int r, BlockTeam& team, const Pauses& pauses, const Nvlin
     args.sends = launch == 0 ? 1 : 0;
     args.receives = launch == c_.split ? 1 : 0;
     const auto seed = static_cast<unsigned>((mine.calls * 2 + launch) * 64 + r);
-    team.run(c_.grid, NvlinkCombine::scratch_bytes(c_.num_ranks), [&](const HostExec& ex) {
-      NvlinkCombine::run(PausingExec(ex, pauses, seed), Runtime<NvlinkCombineSpec>(spec), args);
-    });
+    team.run(c_.grid, static_cast<std::size_t>(combine_scratch_bytes(spec, {.is_host = true})),
+             [&](const HostExec& ex) {
+               NvlinkCombine::run(PausingExec(ex, pauses, seed), Runtime<NvlinkCombineSpec>(spec), args);
+             });
   }
 }
 

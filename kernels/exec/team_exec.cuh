@@ -1,0 +1,70 @@
+// Blocks within a block: teams of threads that an algorithm takes for blocks. A kernel whose blocks wait for other ranks
+// has one block per SM, so that what fits on a device is easy to count (docs/nvlink.md, "Progress"); teams are how such
+// a block has several rows under way without all of its threads meeting at each.
+#pragma once
+
+#include "moelink/protocol/types.hpp"
+#if MOELINK_ON_DEVICE
+#include "moelink/device/exec/device_exec.cuh"
+#endif
+
+namespace moelink {
+
+#if MOELINK_ON_DEVICE
+
+/// The executor of one team: `kThreads` of the block's threads, a multiple of 32. Team t of block b is block
+/// t * (number of blocks) + b: the first ones are on SMs of their own.
+template <int kThreads, int kScratchBytes>
+class TeamExec : public DeviceExec {
+ public:
+  static_assert(kThreads % kWarpSize == 0, "a team is whole warps");
+  MOELINK_DEVICE explicit TeamExec(int num_teams)
+      : team_(static_cast<int>(threadIdx.x) / kThreads), num_teams_(num_teams) {}
+
+  MOELINK_DEVICE int block() const { return team_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); }
+  MOELINK_DEVICE int num_blocks() const { return num_teams_ * static_cast<int>(gridDim.x); }
+  MOELINK_DEVICE int thread() const { return static_cast<int>(threadIdx.x) % kThreads; }
+  MOELINK_DEVICE constexpr int num_threads() const { return kThreads; }
+  MOELINK_DEVICE int warp() const { return thread() / kWarpSize; }
+  MOELINK_DEVICE constexpr int num_warps() const { return kThreads / kWarpSize; }
+  MOELINK_DEVICE int lane() const { return thread() % kWarpSize; }
+
+  MOELINK_DEVICE void sync_block() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(team_ + kFirstBarrier), "n"(kThreads) : "memory");
+  }
+  MOELINK_DEVICE bool sync_block_or(bool value) const {
+    unsigned any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(any)
+                 : "r"(static_cast<unsigned>(value)), "r"(team_ + kFirstBarrier), "n"(kThreads)
+                 : "memory");
+    return any != 0;
+  }
+
+  /// This team's scratch.
+  MOELINK_DEVICE void* scratch() const {
+    return static_cast<unsigned char*>(DeviceExec::scratch()) + team_ * kScratchBytes;
+  }
+
+ private:
+  static constexpr int kFirstBarrier = 1;  // 0 is the whole block's
+  int team_;
+  int num_teams_;
+};
+
+#endif
+
+/// The teams of `kThreads` threads of a block of `num_threads`, each with `kScratchBytes` of its scratch. On the host a
+/// block is one thread, and its own team.
+template <int kThreads, int kScratchBytes, class Exec>
+MOELINK_DEVICE auto as_team(const Exec& ex, int num_threads) {
+#if MOELINK_ON_DEVICE
+  (void)ex;
+  return TeamExec<kThreads, kScratchBytes>(num_threads / kThreads);
+#else
+  (void)num_threads;
+  return ex;
+#endif
+}
+
+}  // namespace moelink
