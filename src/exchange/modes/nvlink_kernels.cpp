@@ -1,0 +1,140 @@
+#include "exchange/modes/nvlink_kernels.hpp"
+
+#include "base/element.hpp"
+#include "base/text.hpp"
+#include "exchange/local_kernels.hpp"
+#include "moelink/error.hpp"
+#include "runtime/host_queue.hpp"
+
+namespace moelink {
+namespace {
+
+NvlinkDispatchSpec dispatch_spec(const ExchangeShape& shape, const ExchangeConfig& config, const Payload& payload,
+                                 Element weighted) {
+  return {.row_bytes = row_bytes_of(payload, shape.hidden),
+          .scale_bytes = static_cast<i32>(payload.scale_bytes),
+          .num_ranks = shape.num_ranks,
+          .tp_size = config.tp_size,
+          .num_experts = static_cast<i32>(shape.num_places),
+          .top_k = shape.top_k,
+          .threads = 0,
+          .weighted = weighted};
+}
+
+NvlinkCombineSpec combine_spec(const ExchangeShape& shape, const ExchangeConfig& config, const CombineTypes& types) {
+  const Element input = element_of(types.expert_output);
+  return {.hidden = shape.hidden,
+          .num_ranks = shape.num_ranks,
+          .tp_size = config.tp_size,
+          .top_k = shape.top_k,
+          .threads = 0,
+          .input = input,
+          .partial = config.fp32_partials ? Element::float32 : input,
+          .output = element_of(types.output)};
+}
+
+/// The budget of one call: less if the caller says so, or if its stream has fewer threads.
+NvlinkBudget budget_of_call(const NvlinkBudget& budget, const LocalDevice& limits, int max_sms, StreamView stream) {
+  NvlinkBudget of_call = budget;
+  if (limits.is_host) of_call.sms = local_device_of_call(limits, stream).num_sms;
+  if (max_sms > 0) of_call.sms = min_of(of_call.sms, max_sms);
+  return of_call;
+}
+
+template <class Args>
+void apply(NvlinkHalf half, Args& args) {
+  args.sends = half != NvlinkHalf::receive ? 1 : 0;
+  args.receives = half != NvlinkHalf::send ? 1 : 0;
+}
+
+void check_fits(const char* name, int blocks_per_sm, i32 scratch_bytes) {
+  if (blocks_per_sm >= 1) return;
+  throw Error(ErrorCode::unsupported, text("one block of ", name, " with ", scratch_bytes,
+                                           " B scratch does not fit an SM of this device; lower max_tokens, top_k or "
+                                           "the number of experts"));
+}
+
+}  // namespace
+
+NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
+                             const ExchangeConfig& config)
+    : limits_(limits), max_tokens_(shape.max_tokens) {
+  for (const Payload& payload : config.payloads) {
+    const Element element = element_of(payload.type);
+    plain_.push_back(add_dispatch(loader, dispatch_spec(shape, config, payload, Element::none)));
+    const bool may_be_weighted = config.weights_on_input && element != Element::none;
+    weighted_.push_back(may_be_weighted ? add_dispatch(loader, dispatch_spec(shape, config, payload, element))
+                                        : DispatchKernels{});
+  }
+  for (const CombineTypes& types : config.combine_types) {
+    combine_.push_back(loader.add<NvlinkCombine>(with_threads(combine_spec(shape, config, types), limits)));
+  }
+}
+
+NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader,
+                                                           const NvlinkDispatchSpec& spec) const {
+  return {.spec = spec, .decode = loader.add<NvlinkDecode>(with_decode_threads(spec, limits_))};
+}
+
+void NvlinkKernels::check_residency() const {
+  for (const std::vector<DispatchKernels>* group : {&plain_, &weighted_}) {
+    for (const DispatchKernels& kernels : *group) {
+      if (kernels.spec.num_ranks == 0) continue;
+      const i32 bytes = plan_nvlink_decode(kernels.spec, max_tokens_, false, 1, 1, limits_).scratch_bytes;
+      check_fits("dispatch", kernels.decode.max_blocks_per_sm(bytes), bytes);
+    }
+  }
+  for (const Kernel<NvlinkCombine>& kernel : combine_) {
+    const i32 bytes = combine_scratch_bytes(kernel.spec(), limits_);
+    check_fits("combine", kernel.max_blocks_per_sm(bytes), bytes);
+  }
+}
+
+/// Blocks of decode that may wait at once.
+i32 NvlinkKernels::decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const {
+  if (limits_.is_host || budget.is_shared) return budget.sms;
+  const i32 bytes = plan_nvlink_decode(kernels.spec, num_tokens, false, 1, 1, limits_).scratch_bytes;
+  return budget.sms * max_of(kernels.decode.max_blocks_per_sm(bytes), 1);
+}
+
+void NvlinkKernels::dispatch(const DispatchCall& call, NvlinkHalf half, const NvlinkBudget& budget,
+                             NvlinkDispatchArgs args, StreamView stream) const {
+  const bool weighted = call.routing.weight_mode == WeightMode::on_input;
+  const DispatchKernels& kernels = (weighted ? weighted_ : plain_)[call.payload];
+  const i64 num_tokens = call.args.tokens.rows;
+  apply(half, args);
+  const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
+  // What members of a group must choose alike follows from what was agreed, not from this call's limit.
+  const i32 agreed_blocks = decode_blocks(kernels, num_tokens, limits_.is_host ? now : budget);
+  NvlinkDecodePlan plan = plan_nvlink_decode(kernels.spec, num_tokens, call.args.reuse_routing, agreed_blocks,
+                                             limits_.is_host ? now.sms : budget.sms, limits_);
+  plan.grid = min_of(plan.grid, decode_blocks(kernels, num_tokens, now));
+  apply(plan, args);
+  kernels.decode.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
+}
+
+void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const NvlinkBudget& budget,
+                            NvlinkCombineArgs args, StreamView stream) const {
+  const Kernel<NvlinkCombine>& kernel = combine_[call.types];
+  const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
+  const NvlinkCombinePlan plan = plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, now.sms, limits_);
+  apply(half, args);
+  apply(plan, args);
+  kernel.launch({.grid = plan.grid, .scratch_bytes = combine_scratch_bytes(kernel.spec(), limits_)}, args, stream);
+}
+
+std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, const NvlinkBudget& budget) const {
+  const DispatchKernels& kernels = plain_[payload];
+  const i32 sms = limits_.is_host ? min_of(default_host_threads(), limits_.num_sms) : budget.sms;
+  const NvlinkBudget now{.sms = sms, .is_shared = budget.is_shared};
+  const NvlinkDecodePlan dispatch =
+      plan_nvlink_decode(kernels.spec, num_tokens, false, decode_blocks(kernels, num_tokens, now), sms, limits_);
+  const NvlinkCombineSpec& spec = combine_.front().spec();
+  const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, sms, limits_);
+  return text("dispatch nvlink decode: ", dispatch.grid, " blocks of ", kernels.decode.spec().threads, " threads, ",
+              dispatch.parts, " per row, ", dispatch.scratch_bytes, " B scratch\ncombine nvlink: ", combine.grid,
+              " blocks of ", combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, partials ",
+              spec.partial == Element::float32 ? "fp32" : "as expert output");
+}
+
+}  // namespace moelink

@@ -1,0 +1,60 @@
+// The kernels of the nvlink mode, loaded for one configuration: plan -> launch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "exchange/core.hpp"
+#include "exchange/modes/nvlink_memory.hpp"
+#include "launch/kernel_loader.hpp"
+#include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_decode.cuh"
+#include "moelink/protocol/nvlink_combine_plan.hpp"
+#include "moelink/protocol/nvlink_decode_plan.hpp"
+
+namespace moelink {
+
+/// What one rank's launches may occupy: the same on every rank. A launch waits for other ranks with all of its blocks,
+/// so that those of all ranks on one device must fit it at the same time, whichever kernels they are: where ranks share
+/// a device, a block counts with a whole SM, and each rank has its share of them.
+struct NvlinkBudget {
+  i32 sms = 1;             ///< host: any number, the threads of the stream decide
+  bool is_shared = false;  ///< other ranks use the device as well
+};
+
+/// The halves of a call that a launch does.
+enum class NvlinkHalf { send, receive, both };
+
+class NvlinkKernels {
+ public:
+  /// Asks `loader` for all that the configuration can need; launches are legal once it has loaded.
+  NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
+                const ExchangeConfig& config);
+  /// After the loader's load(): throws ErrorCode::unsupported if a block of some kernel does not fit an SM.
+  void check_residency() const;
+
+  /// `args` without what plan and half decide. `budget` as agreed.
+  void dispatch(const DispatchCall& call, NvlinkHalf half, const NvlinkBudget& budget, NvlinkDispatchArgs args,
+                StreamView stream) const;
+  void combine(const CombineCall& call, NvlinkHalf half, const NvlinkBudget& budget, NvlinkCombineArgs args,
+               StreamView stream) const;
+
+  /// The plans of a dispatch and its combine, one a line.
+  [[nodiscard]] std::string describe_plan(i64 num_tokens, std::size_t payload, const NvlinkBudget& budget) const;
+
+ private:
+  struct DispatchKernels {
+    NvlinkDispatchSpec spec;  ///< without block size
+    Kernel<NvlinkDecode> decode;
+  };
+  [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec) const;
+  [[nodiscard]] i32 decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const;
+
+  LocalDevice limits_;
+  i64 max_tokens_;
+  std::vector<DispatchKernels> plain_;     // by payload
+  std::vector<DispatchKernels> weighted_;  // by payload; empty kernels where rows are opaque
+  std::vector<Kernel<NvlinkCombine>> combine_;
+};
+
+}  // namespace moelink
