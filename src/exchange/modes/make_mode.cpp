@@ -1,6 +1,7 @@
 #include "exchange/modes/exchange_mode.hpp"
 #include "exchange/modes/local_mode.hpp"
 #include "exchange/modes/mode_choice.hpp"
+#include "exchange/modes/nvlink_mode.hpp"
 
 namespace moelink {
 
@@ -8,8 +9,9 @@ std::unique_ptr<ExchangeMode> make_mode(const ExchangeCore& core) {
   switch (core.shape.mode) {
     case Mode::local:
       return std::make_unique<LocalMode>(core);
-    case Mode::tensor_parallel:
     case Mode::nvlink:
+      return std::make_unique<NvlinkMode>(core);
+    case Mode::tensor_parallel:
     case Mode::p2p:
     case Mode::automatic:
       break;
@@ -17,6 +19,9 @@ std::unique_ptr<ExchangeMode> make_mode(const ExchangeCore& core) {
   refuse_unbuilt(core.shape.mode);
 }
 
-void add_mode_memory(const ExchangeShape&, const ExchangeConfig&, const LocalDevice&, MemoryReport&) {}
+void add_mode_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device,
+                     MemoryReport& report) {
+  if (shape.mode == Mode::nvlink) add_nvlink_memory(shape, config, device, report);
+}
 
 }  // namespace moelink
