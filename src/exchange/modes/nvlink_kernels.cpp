@@ -4,7 +4,7 @@
 #include "base/text.hpp"
 #include "exchange/local_kernels.hpp"
 #include "moelink/error.hpp"
-#include "runtime/host_queue.hpp"
+#include "runtime/device_properties.hpp"
 
 namespace moelink {
 namespace {
@@ -71,8 +71,7 @@ NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, co
   }
 }
 
-NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader,
-                                                           const NvlinkDispatchSpec& spec) const {
+NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec) const {
   return {.spec = spec, .decode = loader.add<NvlinkDecode>(with_decode_threads(spec, limits_))};
 }
 

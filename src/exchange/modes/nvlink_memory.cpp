@@ -43,10 +43,11 @@ NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& confi
 void check_nvlink_shape(const NvlinkShape& shape) {
   const i64 most = std::numeric_limits<i32>::max() / (i64{shape.num_ranks} * max_of(kMaxWireParts, shape.top_k));
   if (shape.max_tokens > most) {
-    throw Error(ErrorCode::invalid_argument,
-                text("ExchangeConfig::max_tokens is ", shape.max_tokens, ", too many for ", shape.num_ranks,
-                     " ranks and top_k ", shape.top_k, ": what may arrive in one call is numbered below 2^31; lower it "
-                     "to at most ", most, " and dispatch in parts"));
+    throw Error(ErrorCode::invalid_argument, text("ExchangeConfig::max_tokens is ", shape.max_tokens, ", too many for ",
+                                                  shape.num_ranks, " ranks and top_k ", shape.top_k,
+                                                  ": what may arrive in one call is numbered below 2^31; lower it "
+                                                  "to at most ",
+                                                  most, " and dispatch in parts"));
   }
 }
 
@@ -87,8 +88,7 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
                        MemoryReport& report) {
   const NvlinkShape wire = nvlink_shape(shape, config);
   const NvlinkLayout shared = NvlinkLayout::of(wire);
-  const NvlinkPrivateLayout own =
-      NvlinkPrivateLayout::of(wire, nvlink_block_count_words(shape, config, device));
+  const NvlinkPrivateLayout own = NvlinkPrivateLayout::of(wire, nvlink_block_count_words(shape, config, device));
   const std::string ranks = text("ranks ", wire.num_ranks);
   const std::string sources = text("sources ", wire.num_groups());
   const std::string tokens = text("max_tokens ", wire.max_tokens);

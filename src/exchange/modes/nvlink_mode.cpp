@@ -35,8 +35,7 @@ NvlinkMode::NvlinkMode(const ExchangeCore& core)
     : core_(core),
       shape_(checked_shape(core)),
       layout_(NvlinkLayout::of(shape_)),
-      private_layout_(
-          NvlinkPrivateLayout::of(shape_, nvlink_block_count_words(core.shape, core.config, core.device))),
+      private_layout_(NvlinkPrivateLayout::of(shape_, nvlink_block_count_words(core.shape, core.config, core.device))),
       workspace_(core.communicator, kWhat, layout_.total_bytes) {
   agree_on_budget();
   load_kernels();
