@@ -47,6 +47,12 @@ void apply(NvlinkHalf half, Args& args) {
   args.receives = half != NvlinkHalf::send ? 1 : 0;
 }
 
+/// The most tokens of a call that is decode; -1: none is.
+i64 max_decode_tokens(const NvlinkDispatchSpec& spec, const LocalDevice& limits) {
+  if (!nvlink_decode_holds_rows(spec.row_bytes, limits) || takes_nvlink_prefill(spec, 0, limits)) return -1;
+  return nvlink_prefill_tuning_for(limits).few_entries / spec.top_k;
+}
+
 void check_fits(const char* name, int blocks_per_sm, i32 scratch_bytes) {
   if (blocks_per_sm >= 1) return;
   throw Error(ErrorCode::unsupported, text("one block of ", name, " with ", scratch_bytes,
@@ -71,16 +77,31 @@ NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, co
   }
 }
 
+/// Variants that no token count of the configuration leads to are not compiled.
 NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec) const {
-  return {.spec = spec, .decode = loader.add<NvlinkDecode>(with_decode_threads(spec, limits_))};
+  DispatchKernels kernels{.spec = spec,
+                          .decode_tokens = max_decode_tokens(spec, limits_),
+                          .decode = {},
+                          .prefill_is_used = false,
+                          .prefill = {}};
+  if (kernels.decode_tokens >= 0) kernels.decode = loader.add<NvlinkDecode>(with_decode_threads(spec, limits_));
+  kernels.prefill_is_used = kernels.decode_tokens < max_tokens_;
+  if (kernels.prefill_is_used) kernels.prefill = loader.add<NvlinkPrefill>(with_prefill_threads(spec, limits_));
+  return kernels;
 }
 
 void NvlinkKernels::check_residency() const {
   for (const std::vector<DispatchKernels>* group : {&plain_, &weighted_}) {
     for (const DispatchKernels& kernels : *group) {
-      if (kernels.spec.num_ranks == 0) continue;
-      const i32 bytes = plan_nvlink_decode(kernels.spec, max_tokens_, false, 1, 1, limits_).scratch_bytes;
-      check_fits("dispatch", kernels.decode.max_blocks_per_sm(bytes), bytes);
+      if (kernels.decode_tokens >= 0) {
+        const i64 tokens = min_of(kernels.decode_tokens, max_tokens_);
+        const i32 bytes = plan_nvlink_decode(kernels.spec, tokens, false, 1, 1, limits_).scratch_bytes;
+        check_fits("dispatch", kernels.decode.max_blocks_per_sm(bytes), bytes);
+      }
+      if (kernels.prefill_is_used) {
+        const i32 bytes = plan_nvlink_prefill(kernels.spec, true, 1, limits_).scratch_bytes;
+        check_fits("dispatch of many tokens", kernels.prefill.max_blocks_per_sm(bytes), bytes);
+      }
     }
   }
   for (const Kernel<NvlinkCombine>& kernel : combine_) {
@@ -100,16 +121,33 @@ void NvlinkKernels::dispatch(const DispatchCall& call, NvlinkHalf half, const Nv
                              NvlinkDispatchArgs args, StreamView stream) const {
   const bool weighted = call.routing.weight_mode == WeightMode::on_input;
   const DispatchKernels& kernels = (weighted ? weighted_ : plain_)[call.payload];
-  const i64 num_tokens = call.args.tokens.rows;
   apply(half, args);
+  if (call.args.tokens.rows <= kernels.decode_tokens) return launch_decode(kernels, call, budget, args, stream);
+  launch_prefill(kernels, call, budget, args, stream);
+}
+
+void NvlinkKernels::launch_decode(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
+                                  NvlinkDispatchArgs args, StreamView stream) const {
+  const i64 num_tokens = call.args.tokens.rows;
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
-  // What members of a group must choose alike follows from what was agreed, not from this call's limit.
-  const i32 agreed_blocks = decode_blocks(kernels, num_tokens, limits_.is_host ? now : budget);
-  NvlinkDecodePlan plan = plan_nvlink_decode(kernels.spec, num_tokens, call.args.reuse_routing, agreed_blocks,
-                                             limits_.is_host ? now.sms : budget.sms, limits_);
-  plan.grid = min_of(plan.grid, decode_blocks(kernels, num_tokens, now));
+  // How a row is cut is what members of a group must choose alike: it follows from what was agreed, not from the limit of
+  // this call or the threads of its stream.
+  const auto plan_for = [&](const NvlinkBudget& of) {
+    return plan_nvlink_decode(kernels.spec, num_tokens, call.args.reuse_routing, decode_blocks(kernels, num_tokens, of),
+                              of.sms, limits_);
+  };
+  NvlinkDecodePlan plan = plan_for(now);
+  plan.parts = plan_for(budget).parts;
   apply(plan, args);
   kernels.decode.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
+}
+
+void NvlinkKernels::launch_prefill(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
+                                   NvlinkDispatchArgs args, StreamView stream) const {
+  const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
+  const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.spec, args.receives != 0, now.sms, limits_);
+  apply(plan, args);
+  kernels.prefill.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
 
 void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const NvlinkBudget& budget,
@@ -126,14 +164,24 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
   const DispatchKernels& kernels = plain_[payload];
   const i32 sms = limits_.is_host ? min_of(default_host_threads(), limits_.num_sms) : budget.sms;
   const NvlinkBudget now{.sms = sms, .is_shared = budget.is_shared};
-  const NvlinkDecodePlan dispatch =
-      plan_nvlink_decode(kernels.spec, num_tokens, false, decode_blocks(kernels, num_tokens, now), sms, limits_);
+  std::string dispatch;
+  if (num_tokens <= kernels.decode_tokens) {
+    const NvlinkDecodePlan plan =
+        plan_nvlink_decode(kernels.spec, num_tokens, false, decode_blocks(kernels, num_tokens, now), sms, limits_);
+    dispatch = text("decode: ", plan.grid, " blocks of ", kernels.decode.spec().threads, " threads, ", plan.parts,
+                    " per row, ", plan.scratch_bytes, " B scratch");
+  } else {
+    const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.spec, true, sms, limits_);
+    dispatch =
+        text("prefill: ", plan.grid, " blocks of ", kernels.prefill.spec().threads, " threads, ", plan.num_senders,
+             " of them send, a flag for ", 1 << plan.log2_slots_per_flag, " rows, ", plan.scratch_bytes, " B scratch");
+  }
   const NvlinkCombineSpec& spec = combine_.front().spec();
   const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, sms, limits_);
-  return text("dispatch nvlink decode: ", dispatch.grid, " blocks of ", kernels.decode.spec().threads, " threads, ",
-              dispatch.parts, " per row, ", dispatch.scratch_bytes, " B scratch\ncombine nvlink: ", combine.grid,
-              " blocks of ", combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, partials ",
-              spec.partial == Element::float32 ? "fp32" : "as expert output");
+  return text("dispatch nvlink ", dispatch, "\ncombine nvlink: ", combine.grid, " blocks of ",
+              combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ",
+              spec.partial == Element::float32 && spec.input != Element::float32 ? "fp32 partials"
+                                                                                 : "partials as the expert output");
 }
 
 }  // namespace moelink

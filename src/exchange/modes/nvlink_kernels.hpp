@@ -9,8 +9,10 @@
 #include "launch/kernel_loader.hpp"
 #include "moelink/device/moe/nvlink_combine.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
+#include "moelink/device/moe/nvlink_prefill.cuh"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
 #include "moelink/protocol/nvlink_decode_plan.hpp"
+#include "moelink/protocol/nvlink_prefill_plan.hpp"
 
 namespace moelink {
 
@@ -18,7 +20,7 @@ namespace moelink {
 /// so that those of all ranks on one device must fit it at the same time, whichever kernels they are: where ranks share
 /// a device, a block counts with a whole SM, and each rank has its share of them.
 struct NvlinkBudget {
-  i32 sms = 1;             ///< host: any number, the threads of the stream decide
+  i32 sms = 1;             ///< host: 1 as agreed; what a call may occupy are the threads of its stream
   bool is_shared = false;  ///< other ranks use the device as well
 };
 
@@ -45,9 +47,16 @@ class NvlinkKernels {
  private:
   struct DispatchKernels {
     NvlinkDispatchSpec spec;  ///< without block size
+    i64 decode_tokens = -1;   ///< most tokens of a call that is decode; -1: none is
     Kernel<NvlinkDecode> decode;
+    bool prefill_is_used = false;
+    Kernel<NvlinkPrefill> prefill;
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec) const;
+  void launch_decode(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
+                     NvlinkDispatchArgs args, StreamView stream) const;
+  void launch_prefill(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
+                      NvlinkDispatchArgs args, StreamView stream) const;
   [[nodiscard]] i32 decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const;
 
   LocalDevice limits_;

@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "moelink/error.hpp"
+#include "moelink/protocol/nvlink_prefill_plan.hpp"
 #include "peers/peer_workspace.hpp"
 
 namespace moelink {
@@ -59,6 +60,7 @@ NvlinkPrivateLayout NvlinkPrivateLayout::of(const NvlinkShape& shape, i64 block_
   layout.num_sent = carver.take<i32>(shape.num_ranks);
   layout.num_received = carver.take<i32>(groups);
   layout.dropped = carver.take<i32>(groups);
+  layout.tickets = carver.take<u64>(1);
   layout.zero_bytes = carver.total_bytes();
   layout.slot_of_token = carver.take<i32>(shape.num_ranks * shape.max_tokens);
   layout.token_of_slot = carver.take<i32>(shape.num_ranks * shape.max_tokens);
@@ -79,10 +81,17 @@ NvlinkTables NvlinkPrivateLayout::tables(void* base) const {
           .received_token = received_token.in(base),
           .row_of_entry = row_of_entry.in(base),
           .weight_of_entry = weight_of_entry.in(base),
-          .dropped = dropped.in(base)};
+          .dropped = dropped.in(base),
+          .tickets = tickets.in(base)};
 }
 
-i64 nvlink_block_count_words(const ExchangeShape&, const ExchangeConfig&, const LocalDevice&) { return 0; }
+i64 nvlink_block_count_words(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device) {
+  return nvlink_prefill_workspace_words({.num_ranks = shape.num_ranks,
+                                         .tp_size = config.tp_size,
+                                         .num_experts = static_cast<i32>(shape.num_places),
+                                         .top_k = shape.top_k},
+                                        device);
+}
 
 void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device,
                        MemoryReport& report) {
@@ -121,7 +130,8 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
               PeerWorkspace::memory_bytes(shared.total_bytes));
 
   const char* const in_private = device.is_host ? "host, nvlink" : "device, nvlink";
-  add(in_private, "epochs", text(kNvlinkPhases, " * ", NvlinkTables::kEpochStride, " * 8 B"), own.epochs.bytes());
+  add(in_private, "epochs and tickets", text("(", kNvlinkPhases, " * ", NvlinkTables::kEpochStride, " + 1) * 8 B"),
+      own.epochs.bytes() + own.tickets.bytes());
   add(in_private, "slots of tokens", text("2 * ", ranks, " * ", tokens, " * 4 B"),
       own.slot_of_token.bytes() + own.token_of_slot.bytes());
   add(in_private, "received_token", text(sources, " * ", tokens, " * 4 B"), own.received_token.bytes());
@@ -129,7 +139,10 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
       own.row_of_entry.bytes() + own.weight_of_entry.bytes());
   add(in_private, "counts of slots", text("(", ranks, " + 2 * ", sources, ") * 4 B"),
       own.num_sent.bytes() + own.num_received.bytes() + own.dropped.bytes());
-  add(in_private, "block_counts", "blocks * physical experts and ranks * 4 B", own.block_counts.bytes());
+  add(in_private, "block_counts",
+      text("(blocks ", device.num_sms, " + 1) * roundup(physical experts ", wire.num_experts, " + ", ranks,
+           " + 2, 4) * 4 B"),
+      own.block_counts.bytes());
   add_padding(in_private, text("each buffer starts at a multiple of ", kPlaceAlignmentBytes, " B"), own.total_bytes);
 }
 

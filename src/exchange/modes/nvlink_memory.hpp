@@ -19,6 +19,7 @@ struct NvlinkPrivateLayout {
   Place<i32> num_sent;
   Place<i32> num_received;
   Place<i32> dropped;
+  Place<u64> tickets;
   i64 zero_bytes = 0;  ///< of the above: zero at first; the rest -1
   Place<i32> slot_of_token;
   Place<i32> token_of_slot;

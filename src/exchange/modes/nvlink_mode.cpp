@@ -46,10 +46,10 @@ void NvlinkMode::agree_on_budget() {
   const Communicator& communicator = core_.communicator;
   Bootstrap& bootstrap = *communicator.state().bootstrap;
   const bool on_host = communicator.device().is_host();
-  const i32 mine = on_host ? 0 : fair_share_of_blocks(communicator, 1);
+  const i32 mine = on_host ? 1 : fair_share_of_blocks(communicator, 1);
   const auto all = all_gather_value(bootstrap, "Exchange: budget of SMs", mine, communicator.deadline());
   budget_.sms = *std::min_element(all.begin(), all.end());
-  budget_.is_shared = budget_.sms < core_.device.num_sms;
+  budget_.is_shared = !on_host && budget_.sms < core_.device.num_sms;
   agree_over_ranks(
       bootstrap, "Exchange: nvlink memory",
       [&] {
