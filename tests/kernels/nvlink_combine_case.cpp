@@ -159,7 +159,8 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
                  .received_token = mine.received_token.data(),
                  .row_of_entry = mine.row_of_entry.data(),
                  .weight_of_entry = mine.weight_of_entry.data(),
-                 .dropped = mine.dropped.data()},
+                 .dropped = mine.dropped.data(),
+                 .tickets = nullptr},
       .window = {.rank = r, .num_ranks = c.num_ranks, .size_bytes = layout_.total_bytes},
       .fault = {.word = &mine.fault_word, .record = &mine.record, .rank = r, .timeout_ns = timeout_ns}};
   for (int peer = 0; peer < c.num_ranks; ++peer) {
