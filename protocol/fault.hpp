@@ -34,6 +34,11 @@ enum class FaultPhase : u8 {
   all_reduce_staged,
   all_reduce_reduced,
   proxy,
+  tp_inputs,
+  tp_push,
+  tp_pull,
+  tp_staged,
+  tp_reduced,
 };
 
 /// The fault word: kind, phase, the rank that had the fault and the peer it waited for (-1: none). Zero means no fault.

@@ -27,6 +27,16 @@ struct GridBarrierWord;  // moelink/device/sync/grid_barrier.cuh
 /// Layouts as kernels know them.
 enum class RowLayout : i32 { packed, batched };
 
+/// What a dispatch of replicated inputs leaves for the ranks to compare: a hash of token count, ids and weights, as parts
+/// that are added up (halves of 32 bits apart), and the entries of this rank's experts that found no room.
+struct RoutingDigest {
+  static constexpr i32 kMaxParts = 1022;
+
+  u64 num_parts;
+  u64 num_dropped;
+  u64 parts[kMaxParts];
+};
+
 /// Specialises the dispatch kernels: only what changes code.
 struct LocalDispatchSpec {
   i64 row_bytes = 0;    ///< bytes moved per row, a multiple of 16
@@ -38,9 +48,10 @@ struct LocalDispatchSpec {
   /// LocalDecode: tokens are elements of type `input`, rows are made of them; row_bytes and scale_bytes are the format's.
   QuantFormat quantize = QuantFormat::none;
   Element input = Element::none;
+  bool is_part = false;  ///< replicated inputs: ids name num_global_experts, of which num_experts are here (arguments)
 
   constexpr auto fields(auto&& visit) const {
-    return visit(row_bytes, scale_bytes, num_experts, top_k, threads, weighted, quantize, input);
+    return visit(row_bytes, scale_bytes, num_experts, top_k, threads, weighted, quantize, input, is_part);
   }
   /// Bytes of a token as the caller passes it.
   MOELINK_DEVICE constexpr i64 token_bytes() const {
@@ -87,6 +98,10 @@ struct LocalDispatchArgs {
   u64* phase;                     ///< device word: calls completed, dispatch makes it odd, combine even
   ExchangeStatus* status;
   FaultContext fault;  ///< prefill: for a grid barrier that some block never reaches
+  // Where inputs are replicated (LocalDispatchSpec::is_part). Entries of experts elsewhere are as if unused.
+  i32 first_expert = 0;
+  i32 num_global_experts = 0;
+  RoutingDigest* digest = nullptr;
 };
 
 /// Words of LocalDispatchArgs::block_counts: a row of counts per block (of each expert, and of ids out of range), and

@@ -8,6 +8,7 @@
 
 #include "moelink/protocol/local_moe.hpp"
 #include "moelink/protocol/nvlink_moe.hpp"
+#include "moelink/protocol/tensor_parallel.hpp"
 
 namespace moelink::test {
 
@@ -58,6 +59,8 @@ inline std::vector<LocalDispatchSpec> dispatch_specs() {
   add(kDeepSeek, kHidden, 4, Element::none);                  // fp8, one scale for a row
   add(kDeepSeek, kHidden, 6, Element::none);                  // scales that only 2 divides
   add(kDeepSeek, kHidden, 63, Element::none);                 // scales that nothing divides
+  specs.push_back(specs.front());
+  specs.back().is_part = true;  // replicated inputs
   return specs;
 }
 
@@ -150,6 +153,33 @@ inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
   add(kDeepSeek, 8, 2, kFp32, kFp32, kFp32);
   add({"most ranks and rows", 256, 1025, 32}, 64, 2, kBf16, kBf16, kFp32);
   add({"three vectors", 12, 1, 32}, 3, 1, kFp32, kFp32, kFp32);
+  return specs;
+}
+
+/// Tensor-parallel combine: rows of models and odd ones, small and large groups, every kind of kernel. Without block
+/// sizes: they follow from the plan.
+inline std::vector<TensorParallelSpec> tensor_parallel_specs() {
+  std::vector<TensorParallelSpec> specs;
+  const auto add = [&](const MoeShape& shape, i32 num_ranks, Element input, Element output) {
+    for (const bool two_shot : {false, true}) {
+      specs.push_back({.hidden = shape.hidden,
+                       .top_k = shape.top_k,
+                       .num_ranks = num_ranks,
+                       .threads = 0,
+                       .input = input,
+                       .output = output,
+                       .two_shot = two_shot});
+    }
+  };
+  add(kDeepSeek, 2, Element::bfloat16, Element::bfloat16);
+  add(kDeepSeek, 8, Element::bfloat16, Element::bfloat16);
+  add(kOddShapes[4], 3, Element::bfloat16, Element::bfloat16);  // top-k 32
+  add({"fours", 12, 1, 32}, 20, Element::float32, Element::float32);
+  specs.push_back(specs.front());
+  specs.back().source = TpSource::partials;
+  specs.push_back(specs.front());
+  specs.back().two_shot = true;
+  specs.back().multicast = true;
   return specs;
 }
 

@@ -59,6 +59,12 @@ struct ExchangeConfig {
   /// nvlink and p2p: ranks [g * tp_size, (g + 1) * tp_size) are a group whose members pass the same tokens, ids and
   /// weights; they share the sending, and each gets the result. Divides the number of ranks.
   int tp_size = 1;
+  /// tensor_parallel: for measurements and tests. Every rank ends with the same bits whichever it is; all but nvls give
+  /// the same bits as each other.
+  TensorParallelSum tensor_parallel_sum = TensorParallelSum::automatic;
+  /// tensor_parallel: false lets a switch that can (NVLS) sum, in an order of its own: the same bits on every rank, but
+  /// not promised from run to run.
+  bool deterministic = true;
   /// nvlink and p2p: what a rank sends home is its part of a token's sum. It is rounded to the type of the expert
   /// output, or, if this is set, travels in fp32 (twice the bytes of bf16).
   bool fp32_partials = false;

@@ -41,6 +41,15 @@ enum class Quantization : std::uint8_t { none, fp8, fp8_pow2, mxfp8, mxfp4, nvfp
 ///  - p2p:             the same across nodes: puts between them, stores inside one.
 enum class Mode : std::uint8_t { automatic, local, tensor_parallel, nvlink, p2p };
 
+/// How the ranks of mode tensor_parallel sum.
+///  - automatic: by number of ranks and size of the sums (docs/tensor-parallel.md).
+///  - push:      one launch combines and sums; partial sums go to every rank in lines that carry their epoch. Few tokens.
+///  - pull:      one launch; partial sums are staged, and every rank loads those of all.
+///  - two_shot:  one launch; every rank sums its shard and stores the rounded result to all.
+///  - nvls:      two_shot through the switch's multicast; needs ExchangeConfig::deterministic = false.
+///  - separate:  a launch that combines, then one that sums. Many tokens.
+enum class TensorParallelSum : std::uint8_t { automatic, push, pull, two_shot, nvls, separate };
+
 /// Bytes of one element.
 [[nodiscard]] constexpr std::size_t size_of(DataType type) noexcept {
   switch (type) {
@@ -122,6 +131,24 @@ enum class Mode : std::uint8_t { automatic, local, tensor_parallel, nvlink, p2p 
       return "nvlink";
     case Mode::p2p:
       return "p2p";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(TensorParallelSum sum) noexcept {
+  switch (sum) {
+    case TensorParallelSum::automatic:
+      return "automatic";
+    case TensorParallelSum::push:
+      return "push";
+    case TensorParallelSum::pull:
+      return "pull";
+    case TensorParallelSum::two_shot:
+      return "two_shot";
+    case TensorParallelSum::nvls:
+      return "nvls";
+    case TensorParallelSum::separate:
+      return "separate";
   }
   return "?";
 }

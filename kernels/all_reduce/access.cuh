@@ -17,7 +17,7 @@ namespace moelink {
 template <Element E, class S>
 class UnicastAccess {
  public:
-  MOELINK_DEVICE UnicastAccess(S spec, const AllReduceKernelArgs& args) : spec_(spec), window_(args.window) {}
+  MOELINK_DEVICE UnicastAccess(S spec, const Window& window) : spec_(spec), window_(window) {}
 
   MOELINK_DEVICE void fence_aliases() const {}  // one address per rank's memory, as far as a device can tell
 
@@ -64,7 +64,7 @@ class UnicastAccess {
 template <Element E, class S>
 class MulticastAccess {
  public:
-  MOELINK_DEVICE MulticastAccess(S, const AllReduceKernelArgs& args) : base_(args.window.multicast) {}
+  MOELINK_DEVICE MulticastAccess(S, const Window& window) : base_(window.multicast) {}
 
   /// Staging is written under its plain address and summed under the multicast one, results the other way round; flags
   /// alone do not order accesses under different addresses (PTX: virtual aliases behave as different proxies).

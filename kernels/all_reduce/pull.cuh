@@ -33,7 +33,7 @@ struct AllReducePull {
   template <Element E, class Exec, class S>
   MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
     const AllReduceLayout layout = AllReduceLayout::of(spec());
-    const UnicastAccess<E, S> access(spec, args);
+    const UnicastAccess<E, S> access(spec, args.window);
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
     const i64 steps = num_steps(ex, args, input.num_vectors());

@@ -28,11 +28,11 @@ struct AllReduceTwoShot {
     with_element(spec().element, [&](auto element) {
 #if MOELINK_ON_DEVICE
       if constexpr (S{}().multicast) {
-        run_through<element()>(ex, spec, args, MulticastAccess<element(), S>(spec, args));
+        run_through<element()>(ex, spec, args, MulticastAccess<element(), S>(spec, args.window));
         return;
       }
 #endif
-      run_through<element()>(ex, spec, args, UnicastAccess<element(), S>(spec, args));
+      run_through<element()>(ex, spec, args, UnicastAccess<element(), S>(spec, args.window));
     });
   }
 

@@ -18,6 +18,7 @@
 
 #include "moelink/device/moe/experts.cuh"
 #include "moelink/device/moe/routing.cuh"
+#include "moelink/device/moe/routing_digest.cuh"
 #include "moelink/device/moe/token_part.cuh"
 #include "moelink/device/primitives/stable_rank.cuh"
 #include "moelink/protocol/local_scratch.hpp"
@@ -80,10 +81,9 @@ struct LocalDecode {
     if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
     if (is_last) {
       const u32 dropped = publish_experts(ex, spec, args, scratch.counts);
-      if (ex.sync_block_or(dropped != 0)) {
-        report_block_sum(ex, &args.status->rows_over_capacity, dropped, reinterpret_cast<u32*>(scratch.rows));
-      }
+      report_dropped(ex, spec, args, dropped, reinterpret_cast<u32*>(scratch.rows));
       report_out_of_range(ex, spec, args, scratch.codes);
+      if (spec().is_part) digest_all(ex, spec, args, num_tokens, reinterpret_cast<u32*>(scratch.rows));
       if (ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
       phase.advance(args.status);
     }
@@ -104,7 +104,7 @@ struct LocalDecode {
       for (int i = 0; i < kIdsAtOnce; ++i) {
         const i32 entry = first + i * step;
         if (entry >= bound) break;
-        const u16 code = entry < end ? ids.ids[i].code(spec().num_experts) : kSkippedCode;
+        const u16 code = entry < end ? code_of(spec, args, ids.ids[i]) : kSkippedCode;
         scratch.codes[entry] = code;
         if (code < spec().num_experts) scratch_add(ex, &scratch.counts[code], 1);
       }

@@ -34,6 +34,8 @@ struct LocalMove {
       token_rows.move(ex, Finder{args, total_rows(spec, args)});
     }
     if (args.zero_pads != 0 && has_pads(args)) clear_pads(ex, spec, args);
+    // Nothing is dropped anew.
+    if (spec().is_part && ex.block() == 0 && ex.thread() == 0) args.digest->num_dropped = 0;
     phase.advance(args.status);
   }
 

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "moelink/device/moe/experts.cuh"
+#include "moelink/device/moe/routing_digest.cuh"
 #include "moelink/device/moe/token_rows.cuh"
 #include "moelink/device/primitives/stable_rank.cuh"
 #include "moelink/device/sync/grid_barrier.cuh"
@@ -64,7 +65,9 @@ struct LocalPrefill {
     }
     ex.sync_block();
     TokenRows<Exec, S> token_rows(spec, args, at, scratch, range);
-    token_rows.move(ex, Finder<S>{spec, args, RowLimits(args), next});
+    EntryHash hash;
+    token_rows.move(ex, Finder<S>{spec, args, RowLimits(args), next, &hash});
+    if (spec().is_part) publish_digest_part(ex, args, num_tokens, hash, token_rows.finding_warp());
     if (has_pads(args)) mark_pads(ex, spec, args, token_rows.busy_warps(ex));
     if (ex.block() == 0 && ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
     phase.advance(args.status);
@@ -83,14 +86,16 @@ struct LocalPrefill {
     const Args& args;
     RowLimits limits;
     u32* next;
+    EntryHash* hash;  // this thread's sum
 
     MOELINK_DEVICE Loaded load(i64 entry) const { return {load_id(args, entry), load_weight(args, entry)}; }
 
     template <class Exec>
     MOELINK_DEVICE Placement place(const Exec& ex, i64 entry, const Loaded& loaded) const {
-      const u16 code = entry < 0 ? kSkippedCode : loaded.id.code(spec().num_experts);
+      const u16 code = entry < 0 ? kSkippedCode : code_of(spec, args, loaded.id);
       const u32 taken = take_next(ex, next, code, spec().num_experts);
       if (entry < 0) return {};
+      if (spec().is_part) hash->add(entry, loaded.id, loaded.weight);
       const bool kept = code < spec().num_experts && taken < limits.end(code);
       const i32 row = kept ? static_cast<i32>(taken) : -1;
       publish_entry(args, entry, row, code, loaded.weight);
@@ -119,7 +124,7 @@ struct LocalPrefill {
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         if (from + i * step >= end) break;
-        const u16 code = batch.ids[i].code(spec().num_experts);
+        const u16 code = code_of(spec, args, batch.ids[i]);
         if (code != kSkippedCode) count(min_of<i32>(code, spec().num_experts), from + i * step);
       }
     }
@@ -224,7 +229,7 @@ struct LocalPrefill {
     }
     if (ex.block() == 0) {
       if (ex.thread() == 0) report(&args.status->ids_out_of_range, totals[num_experts]);
-      if (ex.sync_block_or(dropped != 0)) report_block_sum(ex, &args.status->rows_over_capacity, dropped, warp_sums);
+      report_dropped(ex, spec, args, dropped, warp_sums);
     }
   }
 

@@ -12,6 +12,13 @@ MOELINK_DEVICE IdWords load_id(const LocalDispatchArgs& args, i64 entry) {
   return load_id(args.expert_ids, args.id_bytes, entry);
 }
 
+/// Which of this rank's experts an id names, or why none.
+template <class S>
+MOELINK_DEVICE u16 code_of(S spec, const LocalDispatchArgs& args, const IdWords& id) {
+  if (spec().is_part) return id.code(args.num_global_experts, args.first_expert, spec().num_experts);
+  return id.code(spec().num_experts);
+}
+
 MOELINK_DEVICE float load_weight(const LocalDispatchArgs& args, i64 entry) {
   return args.weights == nullptr ? 1.0F : args.weights[entry];
 }
@@ -31,14 +38,20 @@ MOELINK_DEVICE void report(u64* word, u64 amount) {
   if (amount != 0) st_relaxed_sys(word, ld_relaxed_sys(word) + amount);
 }
 
-/// Reports the sum over the block. By one block of the launch; `sum`: a word of scratch.
-template <class Exec>
-MOELINK_DEVICE void report_block_sum(const Exec& ex, u64* word, u32 amount, u32* sum) {
+/// Reports how many entries found no room, the sum over the block. By one block of the launch; `sum`: a word of scratch.
+template <class Exec, class S>
+MOELINK_DEVICE void report_dropped(const Exec& ex, S spec, const LocalDispatchArgs& args, u32 dropped, u32* sum) {
+  if (!ex.sync_block_or(dropped != 0)) {
+    if (spec().is_part && ex.thread() == 0) args.digest->num_dropped = 0;
+    return;
+  }
   if (ex.thread() == 0) *sum = 0;
   ex.sync_block();
-  scratch_add(ex, sum, amount);
+  scratch_add(ex, sum, dropped);
   ex.sync_block();
-  if (ex.thread() == 0) report(word, *sum);
+  if (ex.thread() != 0) return;
+  report(&args.status->rows_over_capacity, *sum);
+  if (spec().is_part) args.digest->num_dropped = *sum;
 }
 
 /// The phase word of the Exchange: even between calls pairs, odd between a dispatch and its combine. Only block 0

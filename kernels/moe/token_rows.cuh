@@ -75,6 +75,9 @@ class TokenRows {
   /// Warps, from the first, that move() keeps busy to the end.
   MOELINK_DEVICE int busy_warps(const Exec& ex) const { return weighted() ? ex.num_warps() : kMovers; }
 
+  /// The warp whose lanes alone call Finder::place().
+  MOELINK_DEVICE int finding_warp() const { return weighted() ? 0 : kMovers - 1; }
+
   /// By the block.
   template <class Finder>
   MOELINK_DEVICE void move(const Exec& ex, const Finder& finder) {
@@ -89,7 +92,7 @@ class TokenRows {
     }
     if (ex.warp() >= kMovers) return;
     const bool copies = ex.warp() == 0;
-    const bool finds = ex.warp() == kMovers - 1;
+    const bool finds = ex.warp() == finding_warp();
     if (copies) ring_.start(ex);
     if (finds) find(ex, finder, range_.first, 0);
     ex.sync_first_warps(kMovers);

@@ -20,6 +20,14 @@ struct IdWords {
     if (high == 0 && low < static_cast<u32>(num_experts)) return static_cast<u16>(low);
     return (low & high) == 0xffffffff ? kSkippedCode : kOutOfRangeCode;
   }
+
+  /// The same where only the experts [first, first + num_here) are here: others are skipped.
+  MOELINK_DEVICE u16 code(i32 num_experts, i32 first, i32 num_here) const {
+    const u16 global = code(num_experts);
+    const u32 here = static_cast<u32>(global) - static_cast<u32>(first);
+    if (global == kOutOfRangeCode || global == kSkippedCode) return global;
+    return here < static_cast<u32>(num_here) ? static_cast<u16>(here) : kSkippedCode;
+  }
 };
 
 /// Element `index` of an array of int32 (id_bytes 4) or int64 (8).

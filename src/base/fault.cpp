@@ -55,6 +55,11 @@ std::string mismatch_of(const FaultRecord& record) {
                 is_ours ? text(" (", record.expected, " expected, ", record.seen, " found)") : "",
                 ": payload and reuse_routing must be equal on all ranks; tokens, ids and weights within a group");
   }
+  if (record.fault.phase == FaultPhase::tp_inputs) {
+    return text(them, " and ", peer,
+                " passed different inputs to one call, though mode tensor_parallel has them replicated: token counts, "
+                "expert ids, weights and max_sms must be the same on every rank");
+  }
   return text(them, " and ", peer, " passed different lengths to ", where,
               is_ours ? text(" (", us, ": ", record.expected, " elements)") : "", "; every rank must pass the same");
 }
@@ -107,6 +112,16 @@ std::string_view name_of(FaultPhase phase) noexcept {
       return "all_reduce_reduced";
     case FaultPhase::proxy:
       return "proxy";
+    case FaultPhase::tp_inputs:
+      return "tp_inputs";
+    case FaultPhase::tp_push:
+      return "tp_push";
+    case FaultPhase::tp_pull:
+      return "tp_pull";
+    case FaultPhase::tp_staged:
+      return "tp_staged";
+    case FaultPhase::tp_reduced:
+      return "tp_reduced";
   }
   return "unknown";
 }

@@ -16,14 +16,15 @@ LocalDispatchSpec dispatch_spec(const ExchangeShape& shape, const Payload& paylo
           .num_experts = static_cast<i32>(shape.num_kernel_experts),
           .top_k = shape.top_k,
           .threads = 0,
-          .weighted = weighted};
+          .weighted = weighted,
+          .is_part = shape.mode == Mode::tensor_parallel};
 }
 
 LocalCombineSpec combine_spec(const ExchangeShape& shape, const CombineTypes& types, const LocalDevice& limits) {
   return with_threads({.hidden = shape.hidden,
                        .top_k = shape.top_k,
                        .input = element_of(types.expert_output),
-                       .output = element_of(types.output)},
+                       .output = shape.mode == Mode::tensor_parallel ? Element::float32 : element_of(types.output)},
                       limits);
 }
 
@@ -77,7 +78,6 @@ LocalKernels LocalKernels::loaded(Device device, const LocalDevice& limits, cons
   return kernels;
 }
 
-/// Prefill has a grid barrier: a block of it must fit every SM that its grid is planned for.
 void LocalKernels::check_residency(i64 max_tokens) const {
   for (const std::vector<DispatchKernels>* group : {&plain_, &weighted_}) {
     for (const DispatchKernels& kernels : *group) {
@@ -153,14 +153,23 @@ void LocalKernels::combine(const CombineCall& call, LocalCombineArgs args, Strea
   kernel.launch({.grid = plan.grid}, args, stream);
 }
 
+std::string LocalKernels::describe_dispatch(i64 num_tokens, std::size_t payload) const {
+  const LocalDevice device = described_device();
+  const LocalDispatchPlan plan = plan_dispatch(plain_[payload].spec, num_tokens, false, device);
+  return describe(plan, with_threads(plain_[payload].spec, plan.variant, device));
+}
+
 std::string LocalKernels::describe_plan(i64 num_tokens, std::size_t payload) const {
+  const LocalCombineSpec& spec = combine_.front().spec();
+  return text(describe_dispatch(num_tokens, payload), '\n',
+              describe(plan_combine(spec, num_tokens, described_device()), spec));
+}
+
+/// On the host, plans follow the threads of a stream: those that a stream has unless it is told otherwise.
+LocalDevice LocalKernels::described_device() const {
   LocalDevice device = limits_;
   if (device.is_host) device.num_sms = min_of(default_host_threads(), kMaxHostBlocks);
-  const LocalDispatchPlan dispatch_plan = plan_dispatch(plain_[payload].spec, num_tokens, false, device);
-  const LocalDispatchSpec dispatch_spec = with_threads(plain_[payload].spec, dispatch_plan.variant, device);
-  const LocalCombineSpec& combine_spec = combine_.front().spec();
-  return text(describe(dispatch_plan, dispatch_spec), '\n',
-              describe(plan_combine(combine_spec, num_tokens, device), combine_spec));
+  return device;
 }
 
 }  // namespace moelink

@@ -30,7 +30,8 @@ inline constexpr int kMaxHostBlocks = 256;
 class LocalKernels {
  public:
   /// `config`: as declared, if decode is to quantise tokens itself; as carried, if it gets quantised ones.
-  /// Asks `loader` for all that the configuration can need; launches are legal once the loader has loaded.
+  /// Asks `loader` for all that the configuration can need; launches are legal once the loader has loaded. Where inputs
+  /// are replicated, dispatch keeps this rank's experts and combine writes fp32.
   LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
                const ExchangeConfig& config);
   /// The same with a loader of its own, loaded.
@@ -45,8 +46,13 @@ class LocalKernels {
   /// Whether dispatch() of this call takes tokens that are not yet quantised.
   [[nodiscard]] bool quantizes(const DispatchCall& call) const;
 
-  /// The plans of a dispatch and its combine, one a line.
+  /// The plans of a dispatch and its combine, one a line; of a dispatch alone.
   [[nodiscard]] std::string describe_plan(i64 num_tokens, std::size_t payload) const;
+  [[nodiscard]] std::string describe_dispatch(i64 num_tokens, std::size_t payload) const;
+
+  /// Prefill has a grid barrier: throws ErrorCode::unsupported unless a block of it fits every SM that its grid is
+  /// planned for. After the loader has loaded.
+  void check_residency(i64 max_tokens) const;
 
  private:
   struct DispatchKernels {
@@ -59,7 +65,7 @@ class LocalKernels {
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
   void add_quantizing_decode(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const;
-  void check_residency(i64 max_tokens) const;
+  [[nodiscard]] LocalDevice described_device() const;
 
   LocalDevice limits_;
   std::vector<DispatchKernels> plain_;     // by payload

@@ -102,6 +102,23 @@ void check_alignment(int alignment) {
   }
 }
 
+void check_sum(const ExchangeConfig& config, const ExchangeShape& shape) {
+  const std::string_view sum = name_of(config.tensor_parallel_sum);
+  if (sum == "?") {
+    refuse(text("ExchangeConfig::tensor_parallel_sum is ", static_cast<int>(config.tensor_parallel_sum),
+                ", which is no TensorParallelSum"));
+  }
+  if (shape.mode != Mode::tensor_parallel && config.tensor_parallel_sum != TensorParallelSum::automatic) {
+    refuse(
+        text("ExchangeConfig::tensor_parallel_sum is ", sum, " in mode ", name_of(shape.mode), "; leave it automatic"));
+  }
+  if (config.tensor_parallel_sum == TensorParallelSum::nvls && config.deterministic) {
+    refuse(
+        "ExchangeConfig::tensor_parallel_sum is nvls and deterministic is true, but the switch sums in an order of its "
+        "own; set deterministic = false, or name another");
+  }
+}
+
 /// What concerns several ranks.
 void check_groups(const ExchangeConfig& config, const ExchangeShape& shape) {
   const bool sends_rows = shape.mode == Mode::nvlink || shape.mode == Mode::p2p;
@@ -118,6 +135,7 @@ void check_groups(const ExchangeConfig& config, const ExchangeShape& shape) {
     refuse(text("ExchangeConfig::fp32_partials is set in mode ", mode,
                 ", which sums in fp32 until a sum is complete; leave it false"));
   }
+  check_sum(config, shape);
   if (config.num_physical_experts == 0) {
     if (config.max_replicas != 1) {
       refuse(text("ExchangeConfig::max_replicas is ", config.max_replicas,
@@ -287,6 +305,8 @@ std::vector<ConfigField> fields_of(const ExchangeConfig& config) {
   return {{"mode", std::string(name_of(config.mode))},
           {"replicated_inputs", word(config.replicated_inputs)},
           {"tp_size", std::to_string(config.tp_size)},
+          {"tensor_parallel_sum", std::string(name_of(config.tensor_parallel_sum))},
+          {"deterministic", word(config.deterministic)},
           {"fp32_partials", word(config.fp32_partials)},
           {"num_physical_experts", std::to_string(config.num_physical_experts)},
           {"max_replicas", std::to_string(config.max_replicas)},

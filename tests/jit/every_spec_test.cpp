@@ -17,6 +17,8 @@
 #include "moelink/device/moe/nvlink_combine.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/device/moe/nvlink_prefill.cuh"
+#include "moelink/device/moe/tensor_parallel_push.cuh"
+#include "moelink/device/moe/tensor_parallel_staged.cuh"
 #include "moelink/protocol/local_plan.hpp"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
 #include "moelink/protocol/nvlink_decode_plan.hpp"
@@ -50,6 +52,13 @@ std::vector<KernelRequest> every_request() {
     requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));
     if (!nvlink_decode_holds_rows(spec.row_bytes, kGpu)) continue;
     requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
+  }
+  for (TensorParallelSpec spec : test::tensor_parallel_specs()) {
+    spec.threads = tp_staged_threads(spec.top_k, spec.num_ranks);
+    requests.push_back(make_request<TensorParallelStaged>(spec));
+    if (spec.two_shot) continue;
+    spec.threads = kTpPushThreads;
+    requests.push_back(make_request<TensorParallelPush>(spec));
   }
   KernelLoader loader(Device::cuda(0));
   (void)AllReduceKernels::add_to(loader, Element::bfloat16, 2, false);

@@ -66,8 +66,8 @@ Mode choose_mode(const ExchangeConfig& config, const Topology& topology) {
 }
 
 void refuse_unbuilt(Mode mode) {
-  cannot(
-      text("ExchangeConfig asks for mode ", name_of(mode), ", which this version does not have; the modes are local"));
+  cannot(text("ExchangeConfig asks for mode ", name_of(mode),
+              ", which this version does not have; the modes are local, tensor_parallel and nvlink"));
 }
 
 }  // namespace moelink

@@ -1,0 +1,191 @@
+#include "exchange/modes/tensor_parallel_mode.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "comm/agree.hpp"
+#include "comm/communicator_state.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink {
+namespace {
+
+/// Private memory of one rank.
+struct PrivateLayout {
+  Place<u64> epochs;
+  Place<RoutingDigest> digest;
+  i64 total_bytes = 0;
+
+  static PrivateLayout of(const TensorParallelLayout& shared) {
+    Carver carver;
+    PrivateLayout layout;
+    layout.epochs = carver.take<u64>(TensorParallelEpochs::count(shared.num_items));
+    layout.digest = carver.take<RoutingDigest>(1);
+    layout.total_bytes = carver.total_bytes();
+    return layout;
+  }
+};
+
+bool has_separate_plans(const TpFacts& facts) {
+  const std::vector<TpPlan> kinds = kinds_of_plans(facts);
+  return std::any_of(kinds.begin(), kinds.end(), [](const TpPlan& plan) { return plan.separate; });
+}
+
+i64 partials_bytes(const TpFacts& facts) {
+  return has_separate_plans(facts) ? facts.max_tokens * facts.hidden * i64{sizeof(float)} : 0;
+}
+
+bool may_use_nvls(const ExchangeConfig& config) {
+  return !config.deterministic && (config.tensor_parallel_sum == TensorParallelSum::automatic ||
+                                   config.tensor_parallel_sum == TensorParallelSum::separate ||
+                                   config.tensor_parallel_sum == TensorParallelSum::nvls);
+}
+
+Buffer zeroed(Device device, i64 size_bytes) {
+  Buffer buffer(device, static_cast<std::size_t>(size_bytes));
+  const Stream stream(device, {.num_threads = 1});
+  fill_bytes(buffer.data(), 0, buffer.size_bytes(), stream);
+  stream.synchronize();
+  return buffer;
+}
+
+}  // namespace
+
+TensorParallelMode::TensorParallelMode(const ExchangeCore& core)
+    : core_(core),
+      facts_(tp_facts(core.shape, core.config, core.device.is_host)),
+      layout_(tp_layout(facts_)),
+      workspace_(core.communicator, "Exchange", layout_.total_bytes,
+                 may_use_nvls(core.config) ? Multicast::if_possible : Multicast::no) {
+  facts_.multicast = workspace_.window().multicast != nullptr;  // the same on every rank of a node
+  if (facts_.only == TensorParallelSum::nvls && !facts_.multicast) {
+    throw Error(ErrorCode::unsupported, text("ExchangeConfig::tensor_parallel_sum is nvls, which cannot be used here: ",
+                                             workspace_.why_no_multicast(), "; leave the choice to `automatic`"));
+  }
+  claim_blocks();
+  load_kernels();
+}
+
+/// Any kernel of a rank must find SMs while the others that share its device wait for it: whatever waits or has a grid
+/// barrier counts with a whole SM for each block, and every rank has its share of the SMs.
+void TensorParallelMode::claim_blocks() {
+  const Communicator& communicator = core_.communicator;
+  Bootstrap& bootstrap = *communicator.state().bootstrap;
+  const int mine =
+      facts_.on_host ? facts_.max_workers + 1 : std::min(kTpMaxWorkers + 1, fair_share_of_blocks(communicator, 1));
+  const auto all = all_gather_value(bootstrap, "Exchange: blocks", mine, communicator.deadline());
+  const int blocks = *std::min_element(all.begin(), all.end());
+  if (blocks < 2) {
+    throw Error(
+        ErrorCode::unsupported,
+        "a rank has one SM of the device that it shares; a tensor-parallel combine has two blocks at least: put "
+        "fewer ranks on the device");
+  }
+  facts_.max_workers = min_of(blocks - 1, static_cast<int>(layout_.num_workers));
+  agree_over_ranks(
+      bootstrap, "Exchange: budget",
+      [&] {
+        residency_ = ResidencyClaim(communicator, "Exchange", {{facts_.max_workers + 1, 1}});
+        private_memory_ = zeroed(communicator.device(), PrivateLayout::of(layout_).total_bytes);
+        if (const i64 bytes = partials_bytes(facts_); bytes != 0) {
+          partials_ = Buffer(communicator.device(), static_cast<std::size_t>(bytes));
+        }
+      },
+      communicator.deadline());
+}
+
+void TensorParallelMode::load_kernels() {
+  const Communicator& communicator = core_.communicator;
+  agree_over_ranks(
+      *communicator.state().bootstrap, "Exchange: kernels",
+      [&] {
+        LocalDevice share = core_.device;
+        if (!facts_.on_host) share.num_sms = fair_share_of_blocks(communicator, 1);
+        KernelLoader loader(communicator.device());
+        local_.emplace(loader, share, core_.shape, core_.config);
+        sums_.emplace(loader, facts_, core_.shape, core_.config);
+        loader.load();
+        local_->check_residency(core_.shape.max_tokens);
+        if (!sums_->fit()) {
+          throw Error(ErrorCode::unsupported,
+                      "a block of the tensor-parallel combine does not fit an SM of this device; use fewer ranks, or "
+                      "another ExchangeConfig::tensor_parallel_sum");
+        }
+      },
+      communicator.deadline());
+}
+
+void TensorParallelMode::dispatch(const DispatchCall& call, StreamView stream) {
+  LocalDispatchArgs args = local_dispatch_args(core_, call, workspace_.fault_context());
+  // No id names the expert that kernels of a rank without experts have.
+  args.first_expert =
+      static_cast<i32>(core_.shape.num_local_experts == 0 ? core_.shape.num_experts : core_.shape.first_expert);
+  args.num_global_experts = static_cast<i32>(core_.shape.num_experts);
+  args.digest = PrivateLayout::of(layout_).digest.in(private_memory_.data());
+  local_->dispatch(call, args, stream);
+}
+
+void TensorParallelMode::combine(const CombineCall& call, StreamView stream) {
+  const TpPlan plan = plan_tp_combine(facts_, call.routing.num_tokens, call.args.max_sms);
+  if (plan.separate) {
+    LocalCombineArgs args = local_combine_args(core_, call);
+    args.output = partials_.data();
+    args.output_stride_bytes = facts_.hidden * i64{sizeof(float)};
+    args.accumulate = 0;   // the sum over the ranks starts from what output holds, not every part of it
+    args.phase = nullptr;  // the last launch of a call moves it on
+    local_->combine(call, args, stream);
+  }
+  sums_->launch(plan, call.types, sum_args(call, plan), stream);
+}
+
+TensorParallelArgs TensorParallelMode::sum_args(const CombineCall& call, const TpPlan& plan) const {
+  const PrivateLayout layout = PrivateLayout::of(layout_);
+  const u64 key = static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(plan.workers);
+  return {.combine = local_combine_args(core_, call),
+          .partials = partials_.as<float>(),
+          .chunk_units = plan.chunk_units,
+          .call_key = key,
+          .digest = layout.digest.in(private_memory_.data()),
+          .layout = layout_,
+          .window = workspace_.window(),
+          .epochs = layout.epochs.in(private_memory_.data()),
+          .fault = workspace_.fault_context()};
+}
+
+std::string TensorParallelMode::describe_plan(i64 num_tokens, std::size_t payload) const {
+  return text(local_->describe_dispatch(num_tokens, payload), '\n',
+              "combine: ", describe(plan_tp_combine(facts_, num_tokens)),
+              " memory=", name_of(workspace_.memory_kind()));
+}
+
+void TensorParallelMode::add_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device,
+                                    MemoryReport& report) {
+  const TpFacts facts = tp_facts(shape, config, device.is_host);
+  const TensorParallelLayout layout = tp_layout(facts);
+  const std::string ranks = text("ranks ", facts.num_ranks);
+  const std::string workers = text("blocks ", layout.num_workers);
+  const auto add = [&](const char* name, const std::string& formula, i64 bytes, const char* where) {
+    report.items.push_back({name, formula, bytes, where});
+  };
+  add("control lines", text("2 * ", ranks, " * ", kTpControlWords, " * 8 B"), layout.control.bytes(), "shared");
+  add("push lines", text("2 * ", ranks, " * items ", layout.num_items, " * ", kTpItemUnits, " units * 64 B"),
+      layout.lines.bytes(), "shared");
+  add("staging", text(kTpPullSlots, " * ", workers, " * ", kTpSlotBytes, " B"), layout.staging.bytes(), "shared");
+  add("results", text(workers, " * ", kTpSlotBytes, " B"), layout.results.bytes(), "shared");
+  add("flags", text("3 * ", workers, " * ", ranks, " * 8 B"),
+      layout.pull_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared");
+  add("shared padding and fault word", "places start at multiples of 256 B",
+      PeerWorkspace::memory_bytes(layout.total_bytes) - layout.control.bytes() - layout.lines.bytes() -
+          layout.staging.bytes() - layout.results.bytes() - layout.pull_flags.bytes() - layout.staged_flags.bytes() -
+          layout.reduced_flags.bytes(),
+      "shared");
+  const char* const own = device.is_host ? "host, ranks" : "device, ranks";
+  add("epochs and digest",
+      text("(", TensorParallelEpochs::kItems, " + items ", layout.num_items, ") * 8 B + ", sizeof(RoutingDigest), " B"),
+      PrivateLayout::of(layout).total_bytes, own);
+  if (const i64 bytes = partials_bytes(facts); bytes != 0) {
+    add("partials", text("max_tokens ", facts.max_tokens, " * hidden ", facts.hidden, " * 4 B"), bytes, own);
+  }
+}
+
+}  // namespace moelink
