@@ -38,20 +38,22 @@ MOELINK_DEVICE void report(u64* word, u64 amount) {
   if (amount != 0) st_relaxed_sys(word, ld_relaxed_sys(word) + amount);
 }
 
+/// Reports the sum over the block. By one block of the launch; `sum`: a word of scratch.
+template <class Exec>
+MOELINK_DEVICE void report_block_sum(const Exec& ex, u64* word, u32 amount, u32* sum) {
+  if (ex.thread() == 0) *sum = 0;
+  ex.sync_block();
+  scratch_add(ex, sum, amount);
+  ex.sync_block();
+  if (ex.thread() == 0) report(word, *sum);
+}
+
 /// Reports how many entries found no room, the sum over the block. By one block of the launch; `sum`: a word of scratch.
 template <class Exec, class S>
 MOELINK_DEVICE void report_dropped(const Exec& ex, S spec, const LocalDispatchArgs& args, u32 dropped, u32* sum) {
-  if (!ex.sync_block_or(dropped != 0)) {
-    if (spec().is_part && ex.thread() == 0) args.digest->num_dropped = 0;
-    return;
-  }
-  if (ex.thread() == 0) *sum = 0;
-  ex.sync_block();
-  scratch_add(ex, sum, dropped);
-  ex.sync_block();
-  if (ex.thread() != 0) return;
-  report(&args.status->rows_over_capacity, *sum);
-  if (spec().is_part) args.digest->num_dropped = *sum;
+  const bool any = ex.sync_block_or(dropped != 0);
+  if (any) report_block_sum(ex, &args.status->rows_over_capacity, dropped, sum);
+  if (spec().is_part && ex.thread() == 0) args.digest->num_dropped = any ? *sum : 0;
 }
 
 /// The phase word of the Exchange: even between calls pairs, odd between a dispatch and its combine. Only block 0
