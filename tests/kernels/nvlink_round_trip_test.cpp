@@ -1,15 +1,20 @@
 // Dispatch and combine of the nvlink mode in turn, for a long time: ranks in one process, nothing keeping them in step but
-// the kernels themselves, pauses anywhere, empty and lopsided routing, against the reference after every call.
+// the kernels themselves, pauses anywhere, empty and lopsided routing, kernels for few and for many tokens meeting in one
+// call, against the reference after every call.
 // MOELINK_TEST_SOAK=<n> makes the run n times as long.
 #include <gtest/gtest-spi.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "kernels/nvlink_case.hpp"
 #include "kernels/nvlink_headers.cuh"
 #include "moelink/device/moe/nvlink_combine.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
+#include "moelink/device/moe/nvlink_prefill.cuh"
 
 namespace moelink::test {
 namespace {
@@ -31,18 +36,28 @@ std::vector<float> expert_output(const reference::RankRouting& routing) {
   return rows;
 }
 
+/// Every group another kernel and wire format, every rank another grid.
 void dispatch(NvlinkRank& rank, unsigned call) {
   const NvlinkDispatchSpec spec = rank.config.spec();
   const unsigned group = static_cast<unsigned>(rank.index / rank.config.tp_size);
   const unsigned mixed = static_cast<unsigned>(rank.index) * 5 + call * 3;
-  rank.args.local.parts = 1 << (group + call) % 4;
-  const int scratch = NvlinkDecodeScratch(spec, rank.args.local.num_tokens).total;
+  const int grid = 1 + static_cast<int>(mixed % 3);
+  const bool many = (group + call) % 3 == 0;
   const bool split = mixed % 5 == 0;
+  rank.args.local.parts = 1 << (group + call) % 4;
+  rank.args.format.log2_slots_per_flag = static_cast<u8>((group + call) % 4);
+  rank.args.format.parts = 1;
   for (int phase = 0; phase < (split ? 2 : 1); ++phase) {
     rank.args.sends = !split || phase == 0 ? 1 : 0;
     rank.args.receives = !split || phase == 1 ? 1 : 0;
-    rank.launch<NvlinkDecode>(spec, rank.args, 1 + static_cast<int>(mixed % 3), static_cast<std::size_t>(scratch),
-                              kRarely);
+    rank.args.num_senders = rank.args.receives != 0 ? 1 + static_cast<int>(call) % grid : grid;
+    if (many) {
+      const int scratch = NvlinkPrefillScratch(spec, 0).total;
+      rank.launch<NvlinkPrefill>(spec, rank.args, grid, static_cast<std::size_t>(scratch), kRarely);
+    } else {
+      const int scratch = NvlinkDecodeScratch(spec, rank.args.local.num_tokens).total;
+      rank.launch<NvlinkDecode>(spec, rank.args, grid, static_cast<std::size_t>(scratch), kRarely);
+    }
   }
 }
 
