@@ -190,11 +190,6 @@ struct NvlinkDispatchSpec {
   constexpr auto fields(auto&& visit) const {
     return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, blocks_per_sm, weighted);
   }
-
-  // What TokenPart asks the local dispatch as well: rows are not quantised on their way here.
-  static constexpr QuantFormat quantize = QuantFormat::none;
-  static constexpr Element input = Element::none;
-  MOELINK_DEVICE constexpr i64 token_bytes() const { return row_bytes; }
 };
 
 /// Arguments of the nvlink dispatch kernels.
