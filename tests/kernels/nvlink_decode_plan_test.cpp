@@ -1,0 +1,53 @@
+// The launch of NvlinkDecode as a pure function.
+#include "moelink/protocol/nvlink_decode_plan.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moelink {
+namespace {
+
+constexpr LocalDevice kGpu{.num_sms = 132, .max_scratch_bytes = 200 << 10};
+constexpr LocalDevice kHost{.is_host = true, .num_sms = 4};
+
+constexpr NvlinkDispatchSpec spec_of(i64 row_bytes, i32 num_ranks = 2) {
+  return with_decode_threads({.row_bytes = row_bytes, .num_ranks = num_ranks, .num_experts = 256, .top_k = 8}, kGpu);
+}
+
+TEST(NvlinkDecodePlan, APartFitsABlockAndTheWireKnowsItsNumber) {
+  for (const i64 row_bytes : {16, 4096, 8192, 8208, 14336, 28672, 57344, 65536}) {
+    ASSERT_TRUE(nvlink_decode_holds_rows(row_bytes, kGpu));
+    for (const i64 tokens : {0, 1, 7, 128, 256}) {
+      const NvlinkDecodePlan plan = plan_nvlink_decode(spec_of(row_bytes), tokens, false, 264, 132, kGpu);
+      EXPECT_TRUE((WireFormat{.parts = static_cast<u8>(plan.parts)}.valid())) << row_bytes << " B, T = " << tokens;
+      EXPECT_LE(wire_part_bytes(row_bytes, plan.parts), kGpuDecodeTuning.part_bytes)
+          << row_bytes << " B, T = " << tokens;
+    }
+  }
+  EXPECT_FALSE(nvlink_decode_holds_rows(65552, kGpu));
+}
+
+TEST(NvlinkDecodePlan, BlocksStayWithinWhatCanWaitTogether) {
+  for (const i32 most : {1, 2, 64, 132, 264}) {
+    for (const i64 tokens : {0, 1, 128, 256}) {
+      const NvlinkDecodePlan plan = plan_nvlink_decode(spec_of(14336, 8), tokens, false, most, 132, kGpu);
+      EXPECT_GE(plan.grid, 1);
+      EXPECT_LE(plan.grid, most);
+    }
+  }
+}
+
+TEST(NvlinkDecodePlan, ARankWithoutTokensStillHasBlocksForWhatOthersSend) {
+  EXPECT_EQ(kGpuDecodeTuning.least_blocks, plan_nvlink_decode(spec_of(14336), 0, false, 264, 132, kGpu).grid);
+  EXPECT_EQ(4, plan_nvlink_decode(spec_of(14336), 0, false, 4, 4, kHost).grid);
+}
+
+TEST(NvlinkDecodePlan, ScratchOfReusedRoutingDoesNotGrowWithTokens) {
+  const auto bytes = [](i64 tokens) {
+    return plan_nvlink_decode(spec_of(14336), tokens, true, 264, 132, kGpu).scratch_bytes;
+  };
+  EXPECT_EQ(bytes(0), bytes(256));
+  EXPECT_LT(bytes(256), plan_nvlink_decode(spec_of(14336), 256, false, 264, 132, kGpu).scratch_bytes);
+}
+
+}  // namespace
+}  // namespace moelink
