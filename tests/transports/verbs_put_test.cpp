@@ -13,7 +13,6 @@ PutCase soft_case(const std::string& name, const std::string& words) {
 
 INSTANTIATE_TEST_SUITE_P(Verbs, PutConformance,
                          ::testing::Values(soft_case("plain", ""), soft_case("infiniband", "link=ib"),
-                                           soft_case("split_delayed", "split,delay_us=300"),
                                            soft_case("all_mischief", "reorder,split,delay_us=300"),
                                            soft_case("three_lanes_all_mischief",
                                                      "devices=3,reorder,split,delay_us=200")),
