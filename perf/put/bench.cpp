@@ -84,7 +84,7 @@ void PutBench::ping_pong(std::size_t size_bytes, int count, std::vector<double>*
   for (int i = 0; i < count; ++i) {
     const Clock::time_point start = Clock::now();
     if (starts_) put(0, size_bytes);
-    wait_arrived(num_arrived_ + 1);
+    wait_arrived(1);
     if (!starts_) put(0, size_bytes);
     if (half_trips_us != nullptr) half_trips_us->push_back(starts_ ? us_between(start, Clock::now()) / 2 : 0);
     wait_sent(num_put_);
@@ -99,9 +99,9 @@ double PutBench::stream_seconds(std::size_t size_bytes, int count) {
       if (num_put_ >= num_slots_) wait_sent(num_put_ + 1 - num_slots_);
       put(static_cast<std::size_t>(i) % num_slots_, size_bytes);
     }
-    wait_arrived(num_arrived_ + 1);
+    wait_arrived(1);
   } else {
-    wait_arrived(num_arrived_ + static_cast<std::uint64_t>(count));
+    wait_arrived(static_cast<std::uint64_t>(count));
     put(0, 0);
   }
   const double seconds = us_between(start, Clock::now()) / 1e6;
@@ -116,7 +116,7 @@ std::int64_t PutBench::check_round(std::size_t size_bytes, std::uint64_t round) 
   const std::byte* theirs = memory_.data() + (num_slots_ + slot) * slot_bytes_;
   for (std::size_t i = 0; i < size_bytes; ++i) mine[i] = byte_of(seed_of(communicator_.rank()), i);
   put(slot, size_bytes);
-  wait_arrived(num_arrived_ + 1);
+  wait_arrived(1);
   std::int64_t wrong = 0;
   for (std::size_t i = 0; i < size_bytes; ++i) wrong += theirs[i] != byte_of(seed_of(peer_), i) ? 1 : 0;
   wait_sent(num_put_);
@@ -139,9 +139,10 @@ void PutBench::poll() {
   if (count == 0) std::this_thread::yield();
 }
 
-void PutBench::wait_arrived(std::uint64_t count) {
+void PutBench::wait_arrived(std::uint64_t more) {
+  num_expected_ += more;  // some may have come while this rank waited for something else
   const Clock::time_point end = Clock::now() + kPatience;
-  for (std::uint64_t polls = 1; num_arrived_ < count; ++polls) {
+  for (std::uint64_t polls = 1; num_arrived_ < num_expected_; ++polls) {
     poll();
     if (polls % 4096 == 0) {
       communicator_.check();

@@ -31,7 +31,8 @@ class PutBench {
 
  private:
   void put(std::size_t slot, std::size_t size_bytes);
-  void wait_arrived(std::uint64_t count);
+  /// Until so many more have arrived than were waited for before.
+  void wait_arrived(std::uint64_t more);
   void wait_sent(std::uint64_t count);
   void poll();
   void ping_pong(std::size_t size_bytes, int count, std::vector<double>* half_trips_us);
@@ -50,6 +51,7 @@ class PutBench {
   std::uint64_t num_put_ = 0;
   std::uint64_t num_sent_ = 0;
   std::uint64_t num_arrived_ = 0;
+  std::uint64_t num_expected_ = 0;
 };
 
 }  // namespace moelink::perf
