@@ -7,6 +7,7 @@
 #include "kernels/bulk_round_trip.cuh"
 #include "kernels/convert_all.cuh"
 #include "kernels/litmus.cuh"
+#include "kernels/pump_relay.cuh"
 #include "support/nvrtc.hpp"
 #include "support/test_kernels.hpp"
 
@@ -31,6 +32,7 @@ TEST_P(CompileFor, TheSyncKernelsCompileWithoutSpills) {
   expect_no_spills<BarrierExercise>({.threads = 1024});
   expect_no_spills<ConvertAll>({.threads = 128});
   expect_no_spills<BulkRoundTrip>({.threads = 256, .words = 2048});
+  expect_no_spills<PumpRelay>({.row_bytes = 14336, .scale_bytes = 448, .top_k = 4, .threads = 256});
   expect_no_spills<Litmus>({.threads = 32, .which = LitmusCase::store_buffering_sys});
 }
 

@@ -1,0 +1,148 @@
+// The pump on the host and, where there is one, on a GPU: rows in one part and in several, with scales that the ring
+// carries and others, weighted and not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/pump_relay.cuh"
+#include "moelink/buffer.hpp"
+#include "moelink/stream.hpp"
+#include "reference/element.hpp"
+#include "support/test_kernels.hpp"
+
+namespace moelink::test {
+namespace {
+
+constexpr int kHostThreads = 3;
+constexpr unsigned char kUntouched = 0xcd;
+
+class RowPumpOn : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (device().is_cuda() && Device::cuda_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+  [[nodiscard]] Device device() const { return GetParam(); }
+
+  template <class T>
+  [[nodiscard]] Buffer upload(const std::vector<T>& values, StreamView stream) const {
+    Buffer buffer(device(), std::max<std::size_t>(values.size() * sizeof(T), 16));
+    copy_bytes(buffer.data(), values.data(), values.size() * sizeof(T), stream);
+    stream.synchronize();
+    return buffer;
+  }
+
+  void check(PumpRelay::Spec spec, int rows_per_block, int rounds = 2) const;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, RowPumpOn, testing::Values(Device::host(), Device::cuda(0)),
+                         [](const auto& tested) { return std::string(tested.param.is_host() ? "host" : "cuda"); });
+
+/// Rows as they must come out; weights multiply in bf16.
+std::vector<unsigned char> expected_rows(const PumpRelay::Spec& spec, const std::vector<unsigned char>& input,
+                                         const std::vector<std::int32_t>& places, const std::vector<float>& weights) {
+  std::vector<unsigned char> rows(places.size() * static_cast<std::size_t>(spec.row_bytes), kUntouched);
+  for (std::size_t entry = 0; entry < places.size(); ++entry) {
+    if (places[entry] < 0) continue;
+    const unsigned char* from = input.data() + entry / static_cast<std::size_t>(spec.top_k) * spec.row_bytes;
+    unsigned char* to = rows.data() + places[entry] * spec.row_bytes;
+    std::memcpy(to, from, static_cast<std::size_t>(spec.row_bytes));
+    if (spec.weighted == Element::none) continue;
+    for (std::int64_t i = 0; i < spec.row_bytes / 2; ++i) {
+      reference::store(to, DataType::bfloat16, i, weights[entry] * reference::load(from, DataType::bfloat16, i));
+    }
+  }
+  return rows;
+}
+
+void RowPumpOn::check(PumpRelay::Spec spec, int rows_per_block, int rounds) const {
+  SCOPED_TRACE(std::to_string(spec.row_bytes) + " bytes, scales " + std::to_string(spec.scale_bytes) + ", top-k " +
+               std::to_string(spec.top_k));
+  std::mt19937 random(7);
+  const int grid = device().is_host() ? kHostThreads : 16;
+  const int num_rows = grid * rows_per_block;
+  const auto num_entries = static_cast<std::size_t>(num_rows) * static_cast<std::size_t>(spec.top_k);
+  std::vector<unsigned char> input(static_cast<std::size_t>(num_rows * spec.row_bytes));
+  std::vector<unsigned char> scales(static_cast<std::size_t>(num_rows) * spec.scale_bytes);
+  // The upper byte of a bf16 stays small, so that products are numbers.
+  for (std::size_t i = 0; i < input.size(); ++i)
+    input[i] = static_cast<unsigned char>(random() % (i % 2 == 0 ? 256 : 64));
+  for (auto& byte : scales) byte = static_cast<unsigned char>(random());
+  std::vector<std::int32_t> places(num_entries);
+  std::iota(places.begin(), places.end(), 0);
+  std::shuffle(places.begin(), places.end(), random);
+  for (auto& place : places) place = random() % 4 == 0 ? -1 : place;
+  std::vector<float> weights(num_entries);
+  for (auto& weight : weights) weight = static_cast<float>(random() % 1000) / 256.0F;
+
+  const Stream stream(device(), {.num_threads = kHostThreads});
+  spec.threads = device().is_host() ? 1 : 256;
+  const auto kernel = load_test_kernel<PumpRelay>(device(), spec);
+  const std::int64_t slot_bytes = (spec.row_bytes + spec.scale_bytes + 15) / 16 * 16;
+  const int ring_bytes = device().is_host() ? 0 : 64 << 10;
+  const Buffer input_buffer = upload(input, stream);
+  const Buffer scales_buffer = upload(scales, stream);
+  const Buffer places_buffer = upload(places, stream);
+  const Buffer weights_buffer = upload(weights, stream);
+  const Buffer slots = upload(std::vector<unsigned char>(static_cast<std::size_t>(num_rows * slot_bytes)), stream);
+  const Buffer words = upload(std::vector<std::uint64_t>(static_cast<std::size_t>(num_rows) + 1), stream);
+  std::vector<unsigned char> rows(num_entries * static_cast<std::size_t>(spec.row_bytes), kUntouched);
+  std::vector<unsigned char> row_scales(num_entries * static_cast<std::size_t>(spec.scale_bytes), kUntouched);
+  for (int round = 1; round <= rounds; ++round) {
+    const Buffer rows_buffer = upload(std::vector<unsigned char>(rows.size(), kUntouched), stream);
+    const Buffer row_scales_buffer = upload(std::vector<unsigned char>(row_scales.size(), kUntouched), stream);
+    const PumpRelay::Args args{.input = input_buffer.as<u8>(),
+                               .input_scales = spec.scale_bytes != 0 ? scales_buffer.as<u8>() : nullptr,
+                               .slots = slots.as<u8>(),
+                               .slot_bytes = slot_bytes,
+                               .flags = words.as<u64>() + 1,
+                               .places = places_buffer.as<i32>(),
+                               .weights = weights_buffer.as<float>(),
+                               .to = {.rows = rows_buffer.as<u8>(),
+                                      .row_stride_bytes = spec.row_bytes,
+                                      .row_scales = row_scales_buffer.as<u8>(),
+                                      .streaming = round % 2 == 0},
+                               .epoch = static_cast<u64>(round),
+                               .rows_per_block = rows_per_block,
+                               .ring_bytes = ring_bytes,
+                               .num_lost = words.as<u64>(),
+                               .fault = {}};
+    kernel->launch({.grid = grid, .scratch_bytes = PumpScratch(0, spec.top_k, ring_bytes).total}, &args, stream);
+    copy_bytes(rows.data(), rows_buffer.data(), rows.size(), stream);
+    copy_bytes(row_scales.data(), row_scales_buffer.data(), row_scales.size(), stream);
+    stream.synchronize();
+    ASSERT_TRUE(expected_rows(spec, input, places, weights) == rows) << "round " << round;
+    PumpRelay::Spec scales_alone = spec;
+    scales_alone.row_bytes = spec.scale_bytes;
+    scales_alone.weighted = Element::none;
+    ASSERT_TRUE(expected_rows(scales_alone, scales, places, weights) == row_scales) << "round " << round;
+  }
+}
+
+TEST_P(RowPumpOn, RowsOfOnePartReachAllTheirPlaces) {
+  check({.row_bytes = 16, .top_k = 1}, 100);
+  check({.row_bytes = 4096, .top_k = 8}, 100);
+  check({.row_bytes = 64, .top_k = 32}, 40);
+  check({.row_bytes = 7168, .top_k = 3}, 1);
+}
+TEST_P(RowPumpOn, RowsOfSeveralPartsReachAllTheirPlaces) {
+  check({.row_bytes = 14336, .top_k = 8}, 50);
+  check({.row_bytes = 28672 + 16, .top_k = 2}, 30);
+}
+TEST_P(RowPumpOn, ScalesGoWithTheirRows) {
+  for (const i32 scale_bytes : {1, 6, 16, 63, 224, 4096})
+    check({.row_bytes = 1024, .scale_bytes = scale_bytes, .top_k = 4}, 40);
+  check({.row_bytes = 14336, .scale_bytes = 448, .top_k = 4}, 20);
+}
+TEST_P(RowPumpOn, WeightsMultiplyWhatIsPlacedNotWhatIsPassedOn) {
+  check({.row_bytes = 2064, .scale_bytes = 12, .top_k = 4, .weighted = Element::bfloat16}, 40);
+  check({.row_bytes = 14336, .top_k = 8, .weighted = Element::bfloat16}, 10);
+}
+TEST_P(RowPumpOn, ManyLaunchesWithTheSameFlags) { check({.row_bytes = 2048, .scale_bytes = 32, .top_k = 4}, 37, 60); }
+
+}  // namespace
+}  // namespace moelink::test
