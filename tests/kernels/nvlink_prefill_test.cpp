@@ -1,10 +1,14 @@
 // Dispatch of many tokens over NVLink on host threads, against the reference, bit for bit.
 #include "moelink/device/moe/nvlink_prefill.cuh"
 
-#include <atomic>
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
 
 #include "kernels/nvlink_case.hpp"
 #include "kernels/nvlink_headers.cuh"
+#include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/protocol/nvlink_prefill_plan.hpp"
 
 namespace moelink::test {
@@ -22,6 +26,7 @@ struct Launch {
   int num_senders = 1;
   int log2_slots_per_flag = 2;
   bool split = false;
+  int decode_parts = 0;  ///< not 0: by the kernel for few tokens, which sends rows in so many parts
   Pauses pauses = {};
 };
 
@@ -39,12 +44,19 @@ Launch random_launch(const NvlinkRank& rank, unsigned seed) {
 
 void dispatch(NvlinkRank& rank, const Launch& how) {
   NvlinkDispatchArgs& args = rank.args;
+  const NvlinkDispatchSpec spec = rank.config.spec();
   args.format.log2_slots_per_flag = static_cast<u8>(how.log2_slots_per_flag);
+  args.local.parts = how.decode_parts;
   for (int half = 0; half < (how.split ? 2 : 1); ++half) {
     args.sends = !how.split || half == 0 ? 1 : 0;
     args.receives = !how.split || half == 1 ? 1 : 0;
     args.num_senders = args.receives != 0 ? how.num_senders : how.grid;
-    rank.launch<NvlinkPrefill>(rank.config.spec(), args, how.grid, scratch_bytes(rank.config), how.pauses);
+    if (how.decode_parts != 0) {
+      const int scratch = NvlinkDecodeScratch(spec, args.local.num_tokens).total;
+      rank.launch<NvlinkDecode>(spec, args, how.grid, static_cast<std::size_t>(scratch), how.pauses);
+    } else {
+      rank.launch<NvlinkPrefill>(spec, args, how.grid, scratch_bytes(rank.config), how.pauses);
+    }
   }
 }
 void combine(NvlinkRank& rank) { rank.launch<CombineHeaders>(rank.config.spec(), rank.args, 1, 0); }
@@ -194,6 +206,41 @@ constexpr unsigned kCalls = 150;
 #else
 constexpr unsigned kCalls = 1200;
 #endif
+
+/// Each group, in each call, by the kernel for many tokens or by the one for few, in parts.
+Launch random_kernel(const NvlinkRank& rank, unsigned seed) {
+  Launch launch = random_launch(rank, seed);
+  const unsigned group = static_cast<unsigned>(rank.index / rank.config.tp_size);
+  if ((group + seed) % 2 == 0) launch.decode_parts = 1 << (group + seed / 2) % 4;
+  return launch;
+}
+
+TEST(NvlinkPrefill, ReadsTheFormatOfSourcesWithFewTokensAndTheyReadIts) {
+  for (const int tp_size : {1, 2}) {
+    const NvlinkConfig config{.num_ranks = 4,
+                              .tp_size = tp_size,
+                              .num_experts = 9,
+                              .top_k = 3,
+                              .max_tokens = 30,
+                              .row_bytes = 256,
+                              .scale_bytes = 12};
+    NvlinkRanks ranks(config, kTeam);
+    ranks.each([&](NvlinkRank& rank) {
+      for (unsigned call = 0; call < kCalls / 4 && !testing::Test::HasFailure(); ++call) {
+        NvlinkCall next = make_call(config, random_options(config, call / 3), call / 3);
+        if (call % 3 == 0) {
+          rank.begin(next);
+        } else {
+          for (auto& tokens : next.tokens) std::reverse(tokens.begin(), tokens.end());
+          rank.begin_reuse(next);
+        }
+        dispatch(rank, random_kernel(rank, call));
+        rank.expect_dispatch();
+        combine(rank);
+      }
+    });
+  }
+}
 
 TEST(NvlinkPrefill, RegionsAreReusedOverManyCallsOfTwoRanks) {
   check_reuse_of_memory({.num_ranks = 2, .num_experts = 6, .top_k = 3, .max_tokens = 40, .row_bytes = 64}, kCalls);
