@@ -298,10 +298,7 @@ void MoeSet::check_data_errors(Mismatches& mismatches) {
     mismatches.add(seen == expected ? 0 : 1, [&] { return fmt::format("{} {} instead of {}", seen, what, expected); });
   };
   compare_count("rows over capacity counted", &DataErrors::rows_over_capacity, plan_.over_capacity);
-  // In tensor parallel nobody tells: each rank drops what it has no room for.
-  const bool told = exchange_.mode() != Mode::tensor_parallel;
-  compare_count("entries dropped by peers counted", &DataErrors::entries_dropped_by_peers,
-                told ? plan_.dropped_by_peers : 0);
+  compare_count("entries dropped by peers counted", &DataErrors::entries_dropped_by_peers, plan_.dropped_by_peers);
   compare_count("ids out of range counted", &DataErrors::ids_out_of_range, plan_.out_of_range);
   compare_count("clamped token counts", &DataErrors::token_counts_clamped, 0);
   compare_count("clamped counts of peers", &DataErrors::peer_counts_clamped, 0);
