@@ -84,6 +84,8 @@ ExchangeConfig config_of(const MoeSettings& settings, const Model& model, const 
   return {.mode = settings.mode,
           .replicated_inputs = settings.mode == Mode::tensor_parallel,
           .tp_size = settings.tp_size,
+          .tensor_parallel_sum = settings.sum,
+          .deterministic = settings.sum != TensorParallelSum::nvls,
           .fp32_partials = settings.fp32_partials,
           .num_physical_experts = settings.replicas == 1 ? 0 : placement.num_experts,
           .max_replicas = settings.replicas,

@@ -150,6 +150,7 @@ void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const
                {"tp_size", settings.tp_size},
                {"replicas", settings.replicas},
                {"fp32_partials", settings.fp32_partials},
+               {"sum", run.flags.sum},
                {"max_sms", settings.max_sms},
                {"calls", run.flags.phase},
                {"phase", phase.phase},

@@ -52,6 +52,7 @@ void Separate::combine(std::size_t set) {
 void Separate::check_combine(std::size_t set, Team& team, Mismatches& mismatches) {
   MoeCase moe = sets_[set]->moe();
   moe.rounded_parts = true;
+  moe.order_is_free = false;
   const MutableMatrixView& output = locals_[set].combine.output;
   HostPiece piece(output.data, output.rows * output.row_bytes(), stream_);
   check_output(moe, 0, output.rows, piece.data(), team, mismatches);

@@ -25,6 +25,8 @@ Enum value_of(const std::string& name, const char* flag, const std::array<Enum, 
 }
 
 constexpr std::array kModes = {Mode::local, Mode::tensor_parallel, Mode::nvlink, Mode::p2p};
+constexpr std::array kSums = {TensorParallelSum::automatic, TensorParallelSum::push, TensorParallelSum::pull,
+                              TensorParallelSum::two_shot,  TensorParallelSum::nvls, TensorParallelSum::separate};
 constexpr std::array kLayouts = {Layout::packed, Layout::batched};
 constexpr std::array kPayloads = {DataType::bfloat16, DataType::float16, DataType::float32, DataType::bytes};
 constexpr std::array kWeightModes = {WeightMode::on_combine, WeightMode::on_input, WeightMode::none};
@@ -99,6 +101,7 @@ void MoeFlags::add_rank_traffic_flags(CLI::App& app) {
   add("--phase", phase, "fused, or split: send and receive are calls of their own, each timed")
       ->check(CLI::IsMember({"fused", "split"}));
   add("--replicas", replicas, "nvlink, p2p: expert e lives in 1 + e mod this many places")->check(CLI::Range(1, 64));
+  add("--sum", sum, "tp: automatic, or how combine sums: push, pull, two_shot, nvls (in the switch's order), separate");
   app.add_flag("--fp32-partials", fp32_partials, "nvlink, p2p: a rank's part of a token's sum travels in fp32")
       ->group("Several ranks");
 }
@@ -111,6 +114,7 @@ MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator
       tp_size(flags.tp_size),
       replicas(flags.replicas),
       fp32_partials(flags.fp32_partials),
+      sum(value_of(flags.sum, "--sum", kSums)),
       split(flags.phase == "split"),
       routing(routing_of_name(flags.routing)),
       layout(value_of(flags.layout, "--layout", kLayouts)),
@@ -143,6 +147,9 @@ void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {
   if (!is_data_parallel() && (tp_size != 1 || replicas != 1 || fp32_partials)) {
     throw UsageError(fmt::format("--tp-size, --replicas and --fp32-partials are for --mode nvlink and p2p, not for {}",
                                  flags.place.mode));
+  }
+  if (mode != Mode::tensor_parallel && sum != TensorParallelSum::automatic) {
+    throw UsageError(fmt::format("--sum {} is how --mode tp sums, not {}", flags.sum, flags.place.mode));
   }
   if (num_ranks % tp_size != 0) {
     throw UsageError(fmt::format("--tp-size: {} ranks cannot be divided into groups of {}", num_ranks, tp_size));

@@ -36,6 +36,7 @@ struct MoeFlags {
   int tp_size = 1;
   int replicas = 1;
   bool fp32_partials = false;
+  std::string sum = "automatic";
 
   void add_to(CLI::App& app);
 
@@ -55,6 +56,7 @@ struct MoeSettings {
   int tp_size;
   int replicas;
   bool fp32_partials;
+  TensorParallelSum sum;
   bool split;  ///< calls in halves, each timed
   RoutingKind routing;
   Layout layout;

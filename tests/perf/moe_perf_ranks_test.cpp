@@ -80,6 +80,9 @@ std::vector<Traffic> all_traffic() {
   all.push_back({kNvlink, {"--tokens-per-rank", "0,40,3"}});
   all.push_back({kGroups, {"--tokens-per-rank", "5,5,0,0"}});
   all.push_back({kNvlink, {"--tokens", "0,11", "--baseline", "allgather"}});
+  for (const char* sum : {"push", "pull", "two_shot", "separate"}) {
+    all.push_back({kTensorParallel, {"--tokens", "0,1,33", "--sum", sum}});
+  }
   all.push_back({kTensorParallel, {"--tokens", "11", "-c", "2", "--ranks", "8", "--experts", "5", "--topk", "5"}});
   return all;
 }

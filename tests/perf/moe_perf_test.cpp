@@ -140,6 +140,8 @@ TEST(MoePerf, FlagsThatCannotBeFollowedExitWithTwoAndNameThem) {
       {{"--mode", "tp", "--tp-size", "2", "--ranks", "2"}, "not for tp"},
       {{"--replicas", "2"}, "not for local"},
       {{"--fp32-partials"}, "not for local"},
+      {{"--sum", "push"}, "--sum push"},
+      {{"--mode", "tp", "--ranks", "2", "--sum", "abacus"}, "abacus"},
       {{"--replicas", "0"}, "--replicas"},
       {{"--phase", "half"}, "half"},
       {{"--mode", "nvlink", "--ranks", "2", "--tokens-per-rank", "5"}, "1 numbers for 2 ranks"},
