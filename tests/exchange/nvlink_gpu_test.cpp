@@ -1,0 +1,80 @@
+// Several ranks on one GPU: calls captured in graphs and replayed, and what a rank that stays away does to the others.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "exchange/ranks_case.hpp"
+#include "moelink/error.hpp"
+
+namespace moelink::test {
+namespace {
+
+class NvlinkOnOneGpu : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
+  }
+};
+
+TEST_P(NvlinkOnOneGpu, ReplayedGraphsWithChangingCountsKeepTheirEpochs) {
+  const RanksShape shape{
+      .num_ranks = GetParam(), .num_experts = 24, .top_k = 4, .hidden = 1032, .max_tokens = 40, .device_counts = true};
+  std::vector<RanksCall> calls;
+  for (unsigned i = 0; i < 8; ++i) calls.emplace_back(shape, i % 2 == 0 ? Routes::uniform : Routes::holes, i);
+  on_every_rank(ranks_on(Device::cuda(0), shape.num_ranks), [&](const Communicator& communicator) {
+    ExchangeRank rank(communicator, shape);
+    rank.load(calls[0]);
+    const bool split = GetParam() == 4;
+    const Graph graph = Graph::record(rank.stream, [&] { rank.enqueue(split); });
+    communicator.barrier();
+    std::int64_t wrong = 0;
+    for (int replay = 0; replay < 1000; ++replay) {
+      const RanksCall& call = calls[static_cast<std::size_t>(replay * 7 % 8)];
+      if (replay % 10 < 2) rank.load(call);
+      graph.launch(rank.stream);
+      if (replay % 10 < 2) wrong += rank.count_wrong(call);
+      if (replay % 10 < 2) rank.exchange.check();
+    }
+    rank.stream.synchronize();
+    rank.exchange.check();
+    EXPECT_EQ(wrong, 0) << "rank " << communicator.rank();
+    rank.run(calls[3]);  // outside the graph, on the same epochs
+    communicator.barrier();
+  });
+}
+
+TEST_P(NvlinkOnOneGpu, LargeModelAcrossTheCrossoverMatchesTheReference) {
+  const RanksShape shape{.num_ranks = GetParam(), .num_experts = 256, .top_k = 8, .hidden = 2048, .max_tokens = 600};
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(GetParam()), 1);
+  std::vector<RanksCall> calls;
+  calls.emplace_back(shape, Routes::uniform, 1, tokens);
+  tokens.front() = 600;
+  calls.emplace_back(shape, Routes::uniform, 2, tokens);
+  tokens.assign(tokens.size(), 128);
+  calls.emplace_back(shape, Routes::uniform, 3, tokens);
+  tokens.assign(tokens.size(), 300);
+  calls.emplace_back(shape, Routes::one_rank, 4, tokens);
+  check_calls(Device::cuda(0), shape, calls);
+  check_calls(Device::cuda(0), shape, calls, 1, /*split=*/true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Exchange, NvlinkOnOneGpu, testing::Values(2, 4, 8),
+                         [](const auto& tested) { return std::to_string(tested.param) + "_ranks"; });
+
+TEST(NvlinkOnAGpu, RankThatNeverCallsEndsTheOtherWithATimeout) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
+  const RanksShape shape{.num_ranks = 2};
+  const RanksCall call(shape, Routes::uniform, 1, {8, 8});
+  on_every_rank(ranks_on(Device::cuda(0), 2, std::chrono::milliseconds(500)), [&](const Communicator& communicator) {
+    ExchangeRank rank(communicator, shape);
+    if (communicator.rank() == 1) return;
+    rank.load(call);
+    rank.enqueue();
+    rank.stream.synchronize();  // the kernels left in good order: the context survives
+    EXPECT_THROW(rank.exchange.check(), Error);
+    EXPECT_THROW((void)rank.exchange.dispatch(rank.dispatch_args(), rank.stream), Error);
+  });
+}
+
+}  // namespace
+}  // namespace moelink::test
