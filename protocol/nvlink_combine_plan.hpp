@@ -18,15 +18,17 @@ inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3, .teams_of_man
 inline constexpr i32 kCombineTeamThreads = 128;
 inline constexpr i32 kCombineTeamScratchBytes = 16;
 
-/// Teams of a block: what the kernel takes for blocks. The host's blocks are one thread each.
-constexpr i32 combine_teams(const NvlinkCombineSpec& spec, const LocalDevice& device) {
-  if (device.is_host) return 1;
-  return spec.top_k <= 8 ? kGpuCombineTuning.teams : kGpuCombineTuning.teams_of_many_k;
+/// Block size. `whole_sms`: a block has an SM for itself, and as many teams as fit; if not, one team.
+constexpr NvlinkCombineSpec with_threads(NvlinkCombineSpec spec, const LocalDevice& device, bool whole_sms) {
+  const i32 most = spec.top_k <= 8 ? kGpuCombineTuning.teams : kGpuCombineTuning.teams_of_many_k;
+  spec.threads = device.is_host ? 1 : (whole_sms ? most : 1) * kCombineTeamThreads;
+  spec.blocks_per_sm = device.is_host || whole_sms ? 1 : most;
+  return spec;
 }
 
-constexpr NvlinkCombineSpec with_threads(NvlinkCombineSpec spec, const LocalDevice& device) {
-  spec.threads = device.is_host ? 1 : combine_teams(spec, device) * kCombineTeamThreads;
-  return spec;
+/// Teams of a block: what the kernel takes for blocks. The host's blocks are one thread each.
+constexpr i32 combine_teams(const NvlinkCombineSpec& spec, const LocalDevice& device) {
+  return device.is_host ? 1 : spec.threads / kCombineTeamThreads;
 }
 
 /// Scratch of one block.

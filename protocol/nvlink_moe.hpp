@@ -217,12 +217,13 @@ struct NvlinkCombineSpec {
   i32 tp_size = 1;
   i32 top_k = 0;
   i32 threads = 0;
+  i32 blocks_per_sm = 1;                ///< bounds registers
   Element input = Element::bfloat16;    ///< expert output
   Element partial = Element::bfloat16;  ///< what travels: as input, or fp32
   Element output = Element::bfloat16;
 
   constexpr auto fields(auto&& visit) const {
-    return visit(hidden, num_ranks, tp_size, top_k, threads, input, partial, output);
+    return visit(hidden, num_ranks, tp_size, top_k, threads, blocks_per_sm, input, partial, output);
   }
 };
 

@@ -144,7 +144,10 @@ class SourceHeaders {
       if (!format.valid()) fitting.parts = 1;
       differs = differ(args, epoch, source, fitting.packed(), format.packed());
       for (const i32 word : {DispatchHeader::kNumTokens, DispatchHeader::kFormat, DispatchHeader::kHash}) {
-        differs = differs || differ(args, epoch, source, head_of_rank(first_member, word), head_of_rank(source, word));
+        // Between this rank and another member, the other one is named.
+        const i32 peer = source == args.window.rank ? first_member : source;
+        const i32 fits = peer == source ? first_member : source;
+        differs = differs || differ(args, epoch, peer, head_of_rank(fits, word), head_of_rank(peer, word));
       }
     }
     return !ex.sync_block_or(differs);

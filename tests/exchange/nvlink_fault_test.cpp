@@ -16,6 +16,20 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kDeadline = 300ms;
 const RanksShape kShape{.num_ranks = 3, .num_experts = 6, .hidden = 16, .max_tokens = 4};
 
+/// Whoever waited longest says `timeout`, the others that they were told: `peer`.
+template <class Body>
+void expect_missing(const std::vector<std::string>& words, Body&& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.code() == ErrorCode::timeout || error.code() == ErrorCode::peer) << error.what();
+    for (const std::string& word : words) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << "'" << word << "' in: " << error.what();
+    }
+  }
+}
+
 /// The error of `body`, whose sentence has all of `words`.
 template <class Body>
 void expect_error(ErrorCode code, const std::vector<std::string>& words, Body&& body) {
@@ -43,12 +57,11 @@ TEST_F(NvlinkFault, RankThatNeverDispatchesIsNamedWithinTheDeadline) {
   const auto start = Clock::now();
   for (const int rank : {0, 1}) loops[rank]->enqueue(0, 0, false);
   for (const int rank : {0, 1}) {
-    expect_error(ErrorCode::timeout, {"rank 2", "dispatch_receive", "epoch 1"},
-                 [&] { (void)loops[rank]->count_wrong(); });
+    expect_missing({"rank 2", "dispatch_receive"}, [&] { (void)loops[rank]->count_wrong(); });
   }
   EXPECT_LT(Clock::now() - start, 4 * kDeadline);
   // Terminal, and known to everybody at once.
-  expect_error(ErrorCode::timeout, {"rank 2"}, [&] { loops[0]->enqueue(1, 0, false); });
+  expect_missing({"rank 2"}, [&] { loops[0]->enqueue(1, 0, false); });
   EXPECT_THROW(loops[2]->enqueue(0, 0, false), Error);
 }
 
@@ -66,7 +79,7 @@ TEST_F(NvlinkFault, RankThatDispatchesButNeverCombinesIsNamed) {
       loops[2]->stream);
   for (const int rank : {0, 1}) loops[rank]->enqueue(0, 0, false);
   for (const int rank : {0, 1}) {
-    expect_error(ErrorCode::timeout, {"rank 2", "combine_receive"}, [&] { (void)loops[rank]->count_wrong(); });
+    expect_missing({"rank 2", "combine_receive"}, [&] { (void)loops[rank]->count_wrong(); });
   }
   loops[2]->stream.synchronize();
 }
@@ -101,8 +114,7 @@ TEST_F(NvlinkFault, MembersOfAGroupThatPassOtherIdsAreAMismatch) {
     CallLoop loop(communicator, shape, mine);
     loop.enqueue(0, 0, false);
     loop.stream.synchronize();
-    expect_error(ErrorCode::mismatch, {"rank", "dispatch_receive"}, [&] { loop.exchange.check(); });
-    communicator.barrier();
+    expect_error(ErrorCode::mismatch, {"rank 0", "rank 1", "dispatch_receive"}, [&] { loop.exchange.check(); });
   });
 }
 

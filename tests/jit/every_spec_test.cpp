@@ -46,7 +46,7 @@ std::vector<KernelRequest> every_request() {
     requests.push_back(make_request<LocalCombine>(with_threads(spec, kGpu)));
   }
   for (const NvlinkCombineSpec& spec : test::nvlink_combine_specs()) {
-    requests.push_back(make_request<NvlinkCombine>(with_threads(spec, kGpu)));
+    requests.push_back(make_request<NvlinkCombine>(with_threads(spec, kGpu, /*whole_sms=*/true)));
   }
   for (const NvlinkDispatchSpec& spec : test::nvlink_dispatch_specs()) {
     requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));
@@ -60,6 +60,8 @@ std::vector<KernelRequest> every_request() {
     spec.threads = kTpPushThreads;
     requests.push_back(make_request<TensorParallelPush>(spec));
   }
+  requests.push_back(
+      make_request<NvlinkCombine>(with_threads(test::nvlink_combine_specs().front(), kGpu, /*whole_sms=*/false)));
   KernelLoader loader(Device::cuda(0));
   (void)AllReduceKernels::add_to(loader, Element::bfloat16, 2, false);
   (void)AllReduceKernels::add_to(loader, Element::float32, 3, false);

@@ -1,5 +1,8 @@
 #include "exchange/modes/nvlink_kernels.hpp"
 
+#include <algorithm>
+#include <limits>
+
 #include "base/element.hpp"
 #include "base/text.hpp"
 #include "exchange/local_kernels.hpp"
@@ -63,7 +66,7 @@ void check_fits(const char* name, int blocks_per_sm, i32 scratch_bytes) {
 }  // namespace
 
 NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
-                             const ExchangeConfig& config)
+                             const ExchangeConfig& config, bool is_shared)
     : limits_(limits), max_tokens_(shape.max_tokens) {
   for (const Payload& payload : config.payloads) {
     const Element element = element_of(payload.type);
@@ -73,7 +76,9 @@ NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, co
                                         : DispatchKernels{});
   }
   for (const CombineTypes& types : config.combine_types) {
-    combine_.push_back(loader.add<NvlinkCombine>(with_threads(combine_spec(shape, config, types), limits)));
+    // A block of prefill takes a whole SM; where that is what all count with, so may a block of combine.
+    const bool whole_sms = !is_shared || uses_prefill();
+    combine_.push_back(loader.add<NvlinkCombine>(with_threads(combine_spec(shape, config, types), limits, whole_sms)));
   }
 }
 
@@ -90,29 +95,43 @@ NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader,
   return kernels;
 }
 
-void NvlinkKernels::check_residency() const {
+bool NvlinkKernels::uses_prefill() const {
+  return std::any_of(plain_.begin(), plain_.end(), [](const DispatchKernels& k) { return k.prefill_is_used; });
+}
+
+template <class Visit>
+void NvlinkKernels::for_each_kernel(Visit&& visit) const {
   for (const std::vector<DispatchKernels>* group : {&plain_, &weighted_}) {
     for (const DispatchKernels& kernels : *group) {
       if (kernels.decode_tokens >= 0) {
         const i64 tokens = min_of(kernels.decode_tokens, max_tokens_);
         const i32 bytes = plan_nvlink_decode(kernels.spec, tokens, false, 1, 1, limits_).scratch_bytes;
-        check_fits("dispatch", kernels.decode.max_blocks_per_sm(bytes), bytes);
+        visit("dispatch", kernels.decode.max_blocks_per_sm(bytes), bytes);
       }
       if (kernels.prefill_is_used) {
         const i32 bytes = plan_nvlink_prefill(kernels.spec, true, 1, limits_).scratch_bytes;
-        check_fits("dispatch of many tokens", kernels.prefill.max_blocks_per_sm(bytes), bytes);
+        visit("dispatch of many tokens", kernels.prefill.max_blocks_per_sm(bytes), bytes);
       }
     }
   }
   for (const Kernel<NvlinkCombine>& kernel : combine_) {
     const i32 bytes = combine_scratch_bytes(kernel.spec(), limits_);
-    check_fits("combine", kernel.max_blocks_per_sm(bytes), bytes);
+    visit("combine", kernel.max_blocks_per_sm(bytes), bytes);
   }
+}
+
+void NvlinkKernels::check_residency() const { for_each_kernel(check_fits); }
+
+int NvlinkKernels::least_blocks_per_sm() const {
+  int least = std::numeric_limits<int>::max();
+  for_each_kernel([&](const char*, int blocks_per_sm, i32) { least = std::min(least, blocks_per_sm); });
+  return least;
 }
 
 /// Blocks of decode that may wait at once.
 i32 NvlinkKernels::decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const {
-  if (limits_.is_host || budget.is_shared) return budget.sms;
+  if (limits_.is_host) return budget.sms;
+  if (budget.is_shared) return budget.sms * budget.blocks_per_sm;
   const i32 bytes = plan_nvlink_decode(kernels.spec, num_tokens, false, 1, 1, limits_).scratch_bytes;
   return budget.sms * max_of(kernels.decode.max_blocks_per_sm(bytes), 1);
 }
@@ -154,7 +173,8 @@ void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const Nvli
                             NvlinkCombineArgs args, StreamView stream) const {
   const Kernel<NvlinkCombine>& kernel = combine_[call.types];
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
-  const NvlinkCombinePlan plan = plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, now.sms, limits_);
+  const NvlinkCombinePlan plan =
+      plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, now.sms * now.blocks_per_sm, limits_);
   apply(half, args);
   apply(plan, args);
   kernel.launch({.grid = plan.grid, .scratch_bytes = combine_scratch_bytes(kernel.spec(), limits_)}, args, stream);
@@ -163,7 +183,7 @@ void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const Nvli
 std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, const NvlinkBudget& budget) const {
   const DispatchKernels& kernels = plain_[payload];
   const i32 sms = limits_.is_host ? min_of(default_host_threads(), limits_.num_sms) : budget.sms;
-  const NvlinkBudget now{.sms = sms, .is_shared = budget.is_shared};
+  const NvlinkBudget now{.sms = sms, .is_shared = budget.is_shared, .blocks_per_sm = budget.blocks_per_sm};
   std::string dispatch;
   if (num_tokens <= kernels.decode_tokens) {
     const NvlinkDecodePlan plan =
@@ -177,7 +197,7 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
              " of them send, a flag for ", 1 << plan.log2_slots_per_flag, " rows, ", plan.scratch_bytes, " B scratch");
   }
   const NvlinkCombineSpec& spec = combine_.front().spec();
-  const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, sms, limits_);
+  const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, sms * now.blocks_per_sm, limits_);
   return text("dispatch nvlink ", dispatch, "\ncombine nvlink: ", combine.grid, " blocks of ",
               combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ",
               spec.partial == Element::float32 && spec.input != Element::float32 ? "fp32 partials"

@@ -16,12 +16,14 @@
 
 namespace moelink {
 
-/// What one rank's launches may occupy: the same on every rank. A launch waits for other ranks with all of its blocks,
-/// so that those of all ranks on one device must fit it at the same time, whichever kernels they are: where ranks share
-/// a device, a block counts with a whole SM, and each rank has its share of them.
+/// What one rank's launches may occupy: the same on every rank. A launch waits for other ranks with all of its blocks, so
+/// that those of all ranks on one device must find room at the same time, whichever kernels they are and wherever blocks of
+/// others lie. Where ranks share a device, a block of any kernel therefore counts with the same part of an SM, the
+/// largest that any of them needs, and each rank has its share of these parts.
 struct NvlinkBudget {
   i32 sms = 1;             ///< host: 1 as agreed; what a call may occupy are the threads of its stream
   bool is_shared = false;  ///< other ranks use the device as well
+  i32 blocks_per_sm = 1;   ///< if it is shared: of every kernel
 };
 
 /// The halves of a call that a launch does.
@@ -31,9 +33,11 @@ class NvlinkKernels {
  public:
   /// Asks `loader` for all that the configuration can need; launches are legal once it has loaded.
   NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
-                const ExchangeConfig& config);
+                const ExchangeConfig& config, bool is_shared);
   /// After the loader's load(): throws ErrorCode::unsupported if a block of some kernel does not fit an SM.
   void check_residency() const;
+  /// Blocks that one SM holds of the kernel that it holds fewest of.
+  [[nodiscard]] int least_blocks_per_sm() const;
 
   /// `args` without what plan and half decide. `budget` as agreed.
   void dispatch(const DispatchCall& call, NvlinkHalf half, const NvlinkBudget& budget, NvlinkDispatchArgs args,
@@ -57,6 +61,10 @@ class NvlinkKernels {
                      NvlinkDispatchArgs args, StreamView stream) const;
   void launch_prefill(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
                       NvlinkDispatchArgs args, StreamView stream) const;
+  /// Calls visit(name, blocks per SM, scratch bytes of a block) for every kernel.
+  template <class Visit>
+  void for_each_kernel(Visit&& visit) const;
+  [[nodiscard]] bool uses_prefill() const;
   [[nodiscard]] i32 decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const;
 
   LocalDevice limits_;

@@ -23,6 +23,18 @@ i64 result_row_bytes(const ExchangeShape& shape, const ExchangeConfig& config) {
   return bytes;
 }
 
+/// What may arrive in one call is numbered by 32 bits.
+void check_numbers(const NvlinkShape& shape) {
+  const i64 most = std::numeric_limits<i32>::max() / (i64{shape.num_ranks} * max_of(kMaxWireParts, shape.top_k));
+  if (shape.max_tokens > most) {
+    throw Error(ErrorCode::invalid_argument, text("ExchangeConfig::max_tokens is ", shape.max_tokens, ", too many for ",
+                                                  shape.num_ranks, " ranks and top_k ", shape.top_k,
+                                                  ": what may arrive in one call is numbered below 2^31; lower it "
+                                                  "to at most ",
+                                                  most, " and dispatch in parts"));
+  }
+}
+
 }  // namespace
 
 NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& config) {
@@ -39,17 +51,6 @@ NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& confi
           .row_pitch_bytes = row_pitch_bytes,
           .partial_pitch_bytes = partial_row_bytes(shape, config),
           .result_pitch_bytes = result_row_bytes(shape, config)};
-}
-
-void check_nvlink_shape(const NvlinkShape& shape) {
-  const i64 most = std::numeric_limits<i32>::max() / (i64{shape.num_ranks} * max_of(kMaxWireParts, shape.top_k));
-  if (shape.max_tokens > most) {
-    throw Error(ErrorCode::invalid_argument, text("ExchangeConfig::max_tokens is ", shape.max_tokens, ", too many for ",
-                                                  shape.num_ranks, " ranks and top_k ", shape.top_k,
-                                                  ": what may arrive in one call is numbered below 2^31; lower it "
-                                                  "to at most ",
-                                                  most, " and dispatch in parts"));
-  }
 }
 
 NvlinkPrivateLayout NvlinkPrivateLayout::of(const NvlinkShape& shape, i64 block_count_words) {
@@ -96,6 +97,7 @@ i64 nvlink_block_count_words(const ExchangeShape& shape, const ExchangeConfig& c
 void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device,
                        MemoryReport& report) {
   const NvlinkShape wire = nvlink_shape(shape, config);
+  check_numbers(wire);
   const NvlinkLayout shared = NvlinkLayout::of(wire);
   const NvlinkPrivateLayout own = NvlinkPrivateLayout::of(wire, nvlink_block_count_words(shape, config, device));
   const std::string ranks = text("ranks ", wire.num_ranks);

@@ -10,9 +10,6 @@ namespace moelink {
 
 [[nodiscard]] NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& config);
 
-/// Throws invalid_argument if the pieces of one call cannot be numbered by 32 bits.
-void check_nvlink_shape(const NvlinkShape& shape);
-
 /// One rank's private memory: NvlinkTables, and what dispatch of many tokens works with.
 struct NvlinkPrivateLayout {
   Place<u64> epochs;
@@ -37,6 +34,7 @@ struct NvlinkPrivateLayout {
 [[nodiscard]] i64 nvlink_block_count_words(const ExchangeShape& shape, const ExchangeConfig& config,
                                            const LocalDevice& device);
 
+/// Throws invalid_argument if what may arrive in one call is too much to be numbered.
 void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config, const LocalDevice& device,
                        MemoryReport& report);
 

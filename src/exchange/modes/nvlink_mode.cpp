@@ -12,12 +12,6 @@ namespace {
 
 constexpr const char* kWhat = "Exchange";
 
-NvlinkShape checked_shape(const ExchangeCore& core) {
-  const NvlinkShape shape = nvlink_shape(core.shape, core.config);
-  check_nvlink_shape(shape);  // the same on every rank, since configurations are
-  return shape;
-}
-
 /// Epochs and counts zero, slots and rows -1.
 Buffer filled_tables(Device device, const NvlinkPrivateLayout& layout) {
   constexpr unsigned char kNone = 0xff;  // every byte of -1
@@ -33,7 +27,7 @@ Buffer filled_tables(Device device, const NvlinkPrivateLayout& layout) {
 
 NvlinkMode::NvlinkMode(const ExchangeCore& core)
     : core_(core),
-      shape_(checked_shape(core)),
+      shape_(nvlink_shape(core.shape, core.config)),
       layout_(NvlinkLayout::of(shape_)),
       private_layout_(NvlinkPrivateLayout::of(shape_, nvlink_block_count_words(core.shape, core.config, core.device))),
       workspace_(core.communicator, kWhat, layout_.total_bytes) {
@@ -66,11 +60,15 @@ void NvlinkMode::load_kernels() {
       *communicator.state().bootstrap, "Exchange: nvlink kernels",
       [&] {
         KernelLoader loader(communicator.device());
-        kernels_.emplace(loader, core_.device, core_.shape, core_.config);
+        kernels_.emplace(loader, core_.device, core_.shape, core_.config, budget_.is_shared);
         loader.load();
         kernels_->check_residency();
       },
       communicator.deadline());
+  const int mine = budget_.is_shared ? kernels_->least_blocks_per_sm() : 1;
+  const auto all =
+      all_gather_value(*communicator.state().bootstrap, "Exchange: blocks per SM", mine, communicator.deadline());
+  budget_.blocks_per_sm = *std::min_element(all.begin(), all.end());
 }
 
 void NvlinkMode::dispatch(const DispatchCall& call, StreamView stream) {
