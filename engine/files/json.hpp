@@ -12,9 +12,9 @@ namespace moelink::engine {
 
 using Json = nlohmann::json;
 
-/// Parses `text`; `origin` names it in errors. Throws invalid_argument for what is not JSON, and for a key that one
+/// Parses `source`; `origin` names it in errors. Throws invalid_argument for what is not JSON, and for a key that one
 /// object has twice: which of the two counts would be the reader's guess.
-[[nodiscard]] Json parse_json(std::string_view text, const std::string& origin);
+[[nodiscard]] Json parse_json(std::string_view source, const std::string& origin);
 
 /// Reads and parses a file. Throws ErrorCode::system if it cannot be read, else as parse_json.
 [[nodiscard]] Json read_json(const std::filesystem::path& path);

@@ -1,14 +1,21 @@
 // Attention of each row's queries over the pages of its sequence, up to the row's own position.
-//  1. a block has one head of one row; its groups of lanes take positions in turn, each with a running maximum, sum and
-//     weighted value (the softmax that needs one pass)
-//  2. the groups' results are weighed against each other
+//  1. a block has the heads of one row that share a key head (on the host: one head); its groups of lanes take positions
+//     in turn, each with a running maximum, sum and weighted value for every head (the softmax that needs one pass)
+//  2. head by head, the groups' results are weighed against each other
 // How positions are shared out, and so the order of a row's sums, depends on its position alone: not on the batch, and
 // not on which pages hold the sequence.
 #pragma once
 
 #include "engine/kernels/heads.cuh"
+#include "moelink/device/exec/spec.cuh"
 
 namespace moelink::engine {
+
+/// Query heads that a block holds at once.
+template <class S>
+inline constexpr int kHeadsTogether = 1;
+template <HeadsSpec V>
+inline constexpr int kHeadsTogether<Static<V>> = V.heads_together;
 
 struct AttentionArgs {
   const void* heads;  ///< [num_rows, HeadsSpec::row_elements]: prepared queries first
@@ -34,42 +41,63 @@ struct Attention {
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
     with_element(spec().element, [&](auto element) {
       constexpr Element kElement = decltype(element){}();
-      for (i64 item = ex.block(); item < args.rows.num_rows * spec().num_heads; item += ex.num_blocks()) {
-        attend<kElement>(ex, spec, args, item / spec().num_heads, static_cast<i32>(item % spec().num_heads));
+      const i64 items_per_row = spec().num_heads / kHeadsTogether<S>;
+      for (i64 item = ex.block(); item < args.rows.num_rows * items_per_row; item += ex.num_blocks()) {
+        attend<kElement>(ex, spec, args, item / items_per_row,
+                         static_cast<i32>(item % items_per_row) * kHeadsTogether<S>);
       }
     });
   }
 
  private:
   template <Element E, class Exec, class S>
-  MOELINK_DEVICE static void attend(const Exec& ex, S spec, const Args& args, i64 row, i32 head_index) {
+  MOELINK_DEVICE static void attend(const Exec& ex, S spec, const Args& args, i64 row, i32 first_head) {
     using Head = HeadLanes<E, Exec, S>;
+    constexpr int kHeads = kHeadsTogether<S>;
     const i32 sequence = args.rows.sequences[row];
     const i32 last = sequence < 0 ? -1 : args.rows.positions[row];
-    const i32 kv_head = head_index / (spec().num_heads / spec().num_kv_heads);
-    Head query(ex, spec);
-    query.load(row_at<E>(args.heads, row * (spec().num_heads + 2 * spec().num_kv_heads) + head_index, spec().head_dim));
-
-    Head sum(ex, spec);
-    sum.clear();
-    float maximum = kNegativeInfinity;
-    float weight = 0;
+    const i32 kv_head = first_head / (spec().num_heads / spec().num_kv_heads);
+    const i64 first_place = row * (spec().num_heads + 2 * spec().num_kv_heads) + first_head;
+    Head queries[kHeads];
+    Head sums[kHeads];
+    float maxima[kHeads];
+    float weights[kHeads];
+    MOELINK_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      queries[h] = Head(ex, spec);
+      queries[h].load(row_at<E>(args.heads, first_place + h, spec().head_dim));
+      sums[h] = Head(ex, spec);
+      sums[h].clear();
+      maxima[h] = kNegativeInfinity;
+      weights[h] = 0;
+    }
+    Head key(ex, spec);
+    Head value(ex, spec);
+    key.clear();
     const i32 step = ex.num_warps() * Head::groups_per_warp();
     // Whole warps go round together: their lanes exchange values.
     for (i32 base = ex.warp() * Head::groups_per_warp(); base <= last; base += step) {
-      const i32 position = base + query.group();
+      const i32 position = base + key.group();
       const bool valid = position <= last;
       const i64 offset = cache_offset<E>(spec(), args.rows, sequence, valid ? position : last, kv_head);
-      const float score = query.dot(ex, static_cast<const u8*>(args.keys) + offset, valid) * args.scale;
-      if (!valid) continue;
-      const float higher = max_of(maximum, score);
-      const float keep = exp_of(maximum - higher);
-      const float add = exp_of(score - higher);
-      sum.blend(keep, static_cast<const u8*>(args.values) + offset, add);
-      weight = weight * keep + add;
-      maximum = higher;
+      key.load(static_cast<const u8*>(args.keys) + offset);
+      value.load(static_cast<const u8*>(args.values) + offset);
+      MOELINK_UNROLL
+      for (int h = 0; h < kHeads; ++h) {
+        const float score = queries[h].dot(ex, key) * args.scale;
+        if (!valid) continue;
+        const float higher = max_of(maxima[h], score);
+        const float keep = exp_of(maxima[h] - higher);
+        const float add = exp_of(score - higher);
+        sums[h].blend(keep, value, add);
+        weights[h] = weights[h] * keep + add;
+        maxima[h] = higher;
+      }
     }
-    merge<E>(ex, spec, args, row * spec().num_heads + head_index, sum, maximum, weight);
+    MOELINK_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      merge<E>(ex, spec, args, row * spec().num_heads + first_head + h, sums[h], maxima[h], weights[h]);
+    }
   }
 
   template <Element E, class Exec, class S, class Head>

@@ -18,8 +18,9 @@ struct HeadsSpec {
   i64 norm_key_elements;
   i32 page_size;
   i32 threads;
-  u32 epsilon_bits;  ///< of a float
-  u32 clip_bits;     ///< of a float; 0: no clamping
+  i32 heads_together;  ///< GPU: query heads of a block of attention, all of one key head; they share what is loaded
+  u32 epsilon_bits;    ///< of a float
+  u32 clip_bits;       ///< of a float; 0: no clamping
   Element element;
   HeadNorm norm;
 
@@ -27,7 +28,7 @@ struct HeadsSpec {
   template <class Visit>
   constexpr auto fields(Visit&& visit) const {
     return visit(head_dim, num_heads, num_kv_heads, norm_query_elements, norm_key_elements, page_size, threads,
-                 epsilon_bits, clip_bits, element, norm);
+                 heads_together, epsilon_bits, clip_bits, element, norm);
   }
 };
 

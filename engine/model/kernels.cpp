@@ -46,6 +46,25 @@ HeadNorm head_norm_of(QkNorm norm) {
   return HeadNorm::none;
 }
 
+/// Lanes that hold a head on a GPU (HeadLanes).
+i32 lanes_of_head(std::int64_t head_dim, Element element) {
+  const auto chunks = static_cast<unsigned>(head_dim / chunk_width(element));
+  return static_cast<i32>(std::min(std::bit_ceil(chunks), 32U));
+}
+
+/// As many query heads of a key head as fit the registers, which hold a query and a sum for each.
+i32 heads_together(const Shard& shard, std::int64_t head_dim, Element element) {
+  constexpr std::int64_t kMostElementsPerLane = 64;
+  const std::int64_t per_lane = (head_dim + lanes_of_head(head_dim, element) - 1) / lanes_of_head(head_dim, element);
+  const std::int64_t heads_per_key = shard.heads.size() / shard.kv_heads.size();
+  for (std::int64_t together = heads_per_key; together > 1; --together) {
+    if (heads_per_key % together == 0 && together * per_lane <= kMostElementsPerLane) {
+      return static_cast<i32>(together);
+    }
+  }
+  return 1;
+}
+
 HeadsSpec heads_spec(const ModelConfig& config, const Shard& shard, Element element, std::int64_t page_size,
                      int threads) {
   return {.head_dim = config.head_dim,
@@ -55,6 +74,7 @@ HeadsSpec heads_spec(const ModelConfig& config, const Shard& shard, Element elem
           .norm_key_elements = config.num_kv_heads * config.head_dim,
           .page_size = static_cast<i32>(page_size),
           .threads = threads,
+          .heads_together = heads_together(shard, config.head_dim, element),
           .epsilon_bits = std::bit_cast<u32>(config.norm_epsilon),
           .clip_bits = std::bit_cast<u32>(config.clip_qkv.value_or(0.0F)),
           .element = element,
@@ -148,12 +168,11 @@ void ModelKernels::prepare_heads(const PrepareHeadsArgs& args, StreamView stream
 
 void ModelKernels::attend(const AttentionArgs& args, StreamView stream) const {
   const HeadsSpec& spec = kernels_.attention.spec();
-  // As HeadLanes has them.
-  const auto chunks = static_cast<unsigned>(spec.head_dim / chunk_width(spec.element));
-  const int groups = on_host_ ? 1 : kHeadThreads / static_cast<int>(std::min(std::bit_ceil(chunks), 32U));
-  kernels_.attention.launch(
-      {.grid = grid(args.rows.num_rows * spec.num_heads), .scratch_bytes = Attention::scratch_bytes(spec, groups)},
-      args, stream);
+  const int groups = on_host_ ? 1 : kHeadThreads / lanes_of_head(spec.head_dim, spec.element);
+  const std::int64_t heads = args.rows.num_rows * spec.num_heads;
+  kernels_.attention.launch({.grid = grid(on_host_ ? heads : heads / spec.heads_together),
+                             .scratch_bytes = Attention::scratch_bytes(spec, groups)},
+                            args, stream);
 }
 
 void ModelKernels::route(const RouterArgs& args, StreamView stream) const {
@@ -162,7 +181,10 @@ void ModelKernels::route(const RouterArgs& args, StreamView stream) const {
 
 void ModelKernels::swiglu(const SwigluArgs& args, std::int64_t max_rows, StreamView stream) const {
   const SwigluSpec& spec = kernels_.swiglu.spec();
-  const std::int64_t chunks = max_rows * (spec.intermediate / chunk_width(spec.element));
+  // The bound is far above what most steps have: a few blocks per SM go round as often as it takes.
+  constexpr std::int64_t kMostBlocks = 2048;
+  const std::int64_t chunks =
+      std::min(max_rows * (spec.intermediate / chunk_width(spec.element)), kMostBlocks * kRowThreads);
   kernels_.swiglu.launch({.grid = grid(chunks, kRowThreads)}, args, stream);
 }
 

@@ -31,6 +31,7 @@ class HeadLanes {
   static constexpr int kGroupsPerWarp = 32 / kLanes;
   static_assert(kChunksPerLane == 1 || (kChunks / 2) % kLanes == 0, "halves of a long head are whole rounds of lanes");
 
+  HeadLanes() = default;
   MOELINK_DEVICE HeadLanes(const Exec& ex, S) : lane_(ex.lane() % kLanes), group_(ex.lane() / kLanes) {}
 
   /// Groups of a warp, and which this is.
@@ -60,29 +61,17 @@ class HeadLanes {
     for (int i = 0; i < kSize; ++i) sum += values_[i] * values_[i];
     return group_sum<kLanes>(ex, sum);
   }
-  /// The product with another head in memory, in all lanes of the group. All lanes of the warp call; where !valid the
-  /// result is 0 and nothing is read.
-  MOELINK_DEVICE float dot(const Exec& ex, const void* head, bool valid) const {
+  /// The product with another head, in all lanes of the group. All lanes of the warp call.
+  MOELINK_DEVICE float dot(const Exec& ex, const HeadLanes& other) const {
     float sum = 0;
     MOELINK_UNROLL
-    for (int j = 0; j < kChunksPerLane; ++j) {
-      float other[kWidth] = {};
-      if (valid && holds(j)) load_chunk<E>(head, chunk(j), other);
-      MOELINK_UNROLL
-      for (int i = 0; i < kWidth; ++i) sum += values_[j * kWidth + i] * other[i];
-    }
+    for (int i = 0; i < kSize; ++i) sum += values_[i] * other.values_[i];
     return group_sum<kLanes>(ex, sum);
   }
-  /// this * keep + head * add.
-  MOELINK_DEVICE void blend(float keep, const void* head, float add) {
+  /// this * keep + other * add.
+  MOELINK_DEVICE void blend(float keep, const HeadLanes& other, float add) {
     MOELINK_UNROLL
-    for (int j = 0; j < kChunksPerLane; ++j) {
-      if (!holds(j)) continue;
-      float other[kWidth];
-      load_chunk<E>(head, chunk(j), other);
-      MOELINK_UNROLL
-      for (int i = 0; i < kWidth; ++i) values_[j * kWidth + i] = values_[j * kWidth + i] * keep + other[i] * add;
-    }
+    for (int i = 0; i < kSize; ++i) values_[i] = values_[i] * keep + other.values_[i] * add;
   }
   /// Times a number and a weight for each element.
   MOELINK_DEVICE void scale(float factor, const void* weights) {
@@ -148,8 +137,8 @@ class HeadLanes {
     }
   }
 
-  int lane_;
-  int group_;
+  int lane_ = 0;
+  int group_ = 0;
   float values_[kSize] = {};
 };
 
@@ -158,6 +147,7 @@ class HeadLanes {
 template <Element E, class Exec, class S>
 class HeadLanes {
  public:
+  HeadLanes() = default;
   HeadLanes(const Exec&, S spec) : dim_(static_cast<int>(spec().head_dim)) {}
 
   static constexpr int groups_per_warp() { return 1; }
@@ -179,21 +169,15 @@ class HeadLanes {
     }
     return total(sums);
   }
-  float dot(const Exec&, const void* head, bool valid) const {
+  float dot(const Exec&, const HeadLanes& other) const {
     float sums[kWidth] = {};
-    for (int c = 0; valid && c < dim_ / kWidth; ++c) {
-      float other[kWidth];
-      load_chunk<E>(head, c, other);
-      for (int i = 0; i < kWidth; ++i) sums[i] += values_[c * kWidth + i] * other[i];
+    for (int c = 0; c < dim_ / kWidth; ++c) {
+      for (int i = 0; i < kWidth; ++i) sums[i] += values_[c * kWidth + i] * other.values_[c * kWidth + i];
     }
     return total(sums);
   }
-  void blend(float keep, const void* head, float add) {
-    for (int c = 0; c < dim_ / kWidth; ++c) {
-      float other[kWidth];
-      load_chunk<E>(head, c, other);
-      for (int i = 0; i < kWidth; ++i) values_[c * kWidth + i] = values_[c * kWidth + i] * keep + other[i] * add;
-    }
+  void blend(float keep, const HeadLanes& other, float add) {
+    for (int i = 0; i < dim_; ++i) values_[i] = values_[i] * keep + other.values_[i] * add;
   }
   void scale(float factor, const void* weights) {
     for (int c = 0; c < dim_ / kWidth; ++c) {
@@ -227,7 +211,7 @@ class HeadLanes {
     return sum;
   }
 
-  int dim_;
+  int dim_ = 0;
   float values_[kMaxHeadDim];
 };
 
