@@ -129,6 +129,7 @@ Tensor tensor_of(const JsonObject& entry, std::span<const std::byte> data) {
 void check_coverage(const std::map<std::string, Tensor>& tensors, std::span<const std::byte> data,
                     const std::string& origin) {
   std::vector<std::pair<std::span<const std::byte>, const std::string*>> extents;
+  extents.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
     extents.emplace_back(tensor.bytes, &name);
   }

@@ -9,7 +9,7 @@ ExchangeTimer::ExchangeTimer(Device device, std::int64_t num_layers) {
 }
 
 void ExchangeTimer::record(std::size_t point, StreamView stream) {
-  if (layer_ < layers_.size()) {
+  if (enabled_ && layer_ < layers_.size()) {
     layers_[layer_].at(point).record(stream);
   }
 }

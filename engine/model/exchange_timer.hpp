@@ -14,6 +14,7 @@ class ExchangeTimer {
   /// For `num_layers` layers; for none, it measures nothing.
   ExchangeTimer(Device device, std::int64_t num_layers);
 
+  void enable(bool wanted) noexcept { enabled_ = wanted; }
   void begin_step() noexcept { layer_ = 0; }
   void begin_dispatch(StreamView stream) { record(0, stream); }
   void end_dispatch(StreamView stream) { record(1, stream); }
@@ -30,6 +31,7 @@ class ExchangeTimer {
 
   std::vector<std::array<Event, 4>> layers_;
   std::size_t layer_ = 0;
+  bool enabled_ = true;
 };
 
 }  // namespace moelink::engine

@@ -298,6 +298,8 @@ Model::ExchangeTime Model::exchange_time() const {
   return {.dispatch_us = impl_->timer.dispatch_us(), .combine_us = impl_->timer.combine_us()};
 }
 
+void Model::time_exchange(bool wanted) { impl_->timer.enable(wanted); }
+
 void Model::check() {
   impl_->exchange.check();
   for (std::optional<AllReduce>* sums : {&impl_->block_sums, &impl_->square_sums}) {

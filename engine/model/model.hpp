@@ -42,7 +42,7 @@ struct ModelOptions {
   Mode mode = Mode::automatic;  ///< how rows travel to experts
   ModelLimits limits = {};
   bool keep_routing = false;   ///< expert_ids() of every layer are kept
-  bool time_exchange = false;  ///< exchange_time() is measured (not in captured graphs)
+  bool time_exchange = false;  ///< exchange_time() can be measured, and is from the start
   /// Called while weights are loaded, with the part that is done, from 0 to 1.
   std::function<void(double)> progress = {};
 };
@@ -90,6 +90,8 @@ class Model {
     double combine_us = 0;
   };
   [[nodiscard]] ExchangeTime exchange_time() const;
+  /// Whether steps from now on are measured: a step that is to be captured must not be.
+  void time_exchange(bool wanted);
 
   /// Throws if a call of the library met a data error or a fault. Never waits.
   void check();
