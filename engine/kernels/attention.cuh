@@ -103,9 +103,9 @@ struct Attention {
   template <Element E, class Exec, class S, class Head>
   MOELINK_DEVICE static void merge(const Exec& ex, S spec, const Args& args, i64 place, const Head& sum, float maximum,
                                    float weight) {
-    const int num_groups = ex.num_warps() * Head::groups_per_warp();
-    const int group = ex.warp() * Head::groups_per_warp() + sum.group();
-    const int dim = static_cast<int>(spec().head_dim);
+    const i64 num_groups = ex.num_warps() * Head::groups_per_warp();
+    const i64 group = ex.warp() * Head::groups_per_warp() + sum.group();
+    const i64 dim = spec().head_dim;
     float* sums = static_cast<float*>(ex.scratch());
     float* maxima = sums + num_groups * dim;
     float* weights = maxima + num_groups;
@@ -115,16 +115,16 @@ struct Attention {
     ex.sync_block();
 
     float highest = kNegativeInfinity;
-    for (int g = 0; g < num_groups; ++g) highest = max_of(highest, maxima[g]);
+    for (i64 g = 0; g < num_groups; ++g) highest = max_of(highest, maxima[g]);
     float total = 0;
-    for (int g = 0; g < num_groups; ++g) {
+    for (i64 g = 0; g < num_groups; ++g) {
       if (weights[g] > 0) total += weights[g] * exp_of(maxima[g] - highest);
     }
     constexpr int kWidth = chunk_width(E);
     void* output = row_at<E>(args.output, place, spec().head_dim);
-    for (int c = ex.thread(); c < dim / kWidth; c += ex.num_threads()) {
+    for (i64 c = ex.thread(); c < dim / kWidth; c += ex.num_threads()) {
       float values[kWidth] = {};
-      for (int g = 0; g < num_groups; ++g) {
+      for (i64 g = 0; g < num_groups; ++g) {
         if (!(weights[g] > 0)) continue;
         const float share = exp_of(maxima[g] - highest) / total;
         for (int i = 0; i < kWidth; ++i) values[i] += sums[g * dim + c * kWidth + i] * share;

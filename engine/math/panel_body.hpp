@@ -9,6 +9,7 @@
 
 #include "engine/math/panel.hpp"
 
+// NOLINTBEGIN(misc-definitions-in-headers): each of those source files has a copy of its own, on purpose
 namespace moelink::engine {
 namespace {
 
@@ -64,3 +65,4 @@ void multiply(const Panel& p) {
 
 }  // namespace
 }  // namespace moelink::engine
+// NOLINTEND(misc-definitions-in-headers)

@@ -29,6 +29,7 @@ struct Activations {
 };
 
 /// One step on its way through the layers.
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): there is none without its references
 struct Step {
   StepRows rows;  ///< of this rank; may be none
   Activations& act;

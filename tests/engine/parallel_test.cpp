@@ -69,17 +69,18 @@ TEST_P(Ranks, TokensAreTheReferences) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Ranks,
-                         ::testing::Values(Case{"tiny-qwen3-moe", Parallelism::tensor, 2},
-                                           Case{"tiny-qwen3-moe", Parallelism::tensor, 4},
-                                           Case{"tiny-olmoe", Parallelism::tensor, 2},
-                                           Case{"tiny-mixtral", Parallelism::tensor, 4}),
-                         [](const auto& param) {
-                           std::string name = param.param.model;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name + (param.param.parallelism == Parallelism::tensor ? "_tensor_" : "_data_") +
-                                  std::to_string(param.param.num_ranks);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Ranks,
+    ::testing::Values(Case{"tiny-qwen3-moe", Parallelism::tensor, 2}, Case{"tiny-qwen3-moe", Parallelism::tensor, 4},
+                      Case{"tiny-olmoe", Parallelism::tensor, 2}, Case{"tiny-mixtral", Parallelism::tensor, 2},
+                      Case{"tiny-qwen3-moe", Parallelism::data, 2}, Case{"tiny-qwen3-moe", Parallelism::data, 4},
+                      Case{"tiny-olmoe", Parallelism::data, 4}, Case{"tiny-mixtral", Parallelism::data, 2}),
+    [](const auto& param) {
+      std::string name = param.param.model;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name + (param.param.parallelism == Parallelism::tensor ? "_tensor_" : "_data_") +
+             std::to_string(param.param.num_ranks);
+    });
 
 }  // namespace
 }  // namespace moelink::engine

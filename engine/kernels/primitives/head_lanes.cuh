@@ -147,8 +147,10 @@ class HeadLanes {
 template <Element E, class Exec, class S>
 class HeadLanes {
  public:
+  // NOLINTBEGIN(cppcoreguidelines-pro-type-member-init): load() or clear() fills two KB of values, as far as they are used
   HeadLanes() = default;
   HeadLanes(const Exec&, S spec) : dim_(static_cast<int>(spec().head_dim)) {}
+  // NOLINTEND(cppcoreguidelines-pro-type-member-init)
 
   static constexpr int groups_per_warp() { return 1; }
   static constexpr int group() { return 0; }
@@ -157,21 +159,21 @@ class HeadLanes {
     for (int i = 0; i < dim_; ++i) values_[i] = 0;
   }
   void load(const void* head) {
-    for (int c = 0; c < dim_ / kWidth; ++c) load_chunk<E>(head, c, values_ + c * kWidth);
+    for (i64 c = 0; c < dim_ / kWidth; ++c) load_chunk<E>(head, c, values_ + c * kWidth);
   }
   void store(void* head) const {
-    for (int c = 0; c < dim_ / kWidth; ++c) store_chunk<E>(head, c, values_ + c * kWidth);
+    for (i64 c = 0; c < dim_ / kWidth; ++c) store_chunk<E>(head, c, values_ + c * kWidth);
   }
   float squares(const Exec&) const {
     float sums[kWidth] = {};
-    for (int c = 0; c < dim_ / kWidth; ++c) {
+    for (i64 c = 0; c < dim_ / kWidth; ++c) {
       for (int i = 0; i < kWidth; ++i) sums[i] += values_[c * kWidth + i] * values_[c * kWidth + i];
     }
     return total(sums);
   }
   float dot(const Exec&, const HeadLanes& other) const {
     float sums[kWidth] = {};
-    for (int c = 0; c < dim_ / kWidth; ++c) {
+    for (i64 c = 0; c < dim_ / kWidth; ++c) {
       for (int i = 0; i < kWidth; ++i) sums[i] += values_[c * kWidth + i] * other.values_[c * kWidth + i];
     }
     return total(sums);
@@ -180,7 +182,7 @@ class HeadLanes {
     for (int i = 0; i < dim_; ++i) values_[i] = values_[i] * keep + other.values_[i] * add;
   }
   void scale(float factor, const void* weights) {
-    for (int c = 0; c < dim_ / kWidth; ++c) {
+    for (i64 c = 0; c < dim_ / kWidth; ++c) {
       float weight[kWidth];
       load_chunk<E>(weights, c, weight);
       for (int i = 0; i < kWidth; ++i) values_[c * kWidth + i] *= factor * weight[i];
