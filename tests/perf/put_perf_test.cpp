@@ -20,10 +20,10 @@ int run(std::vector<const char*> arguments, std::string& table) {
 
 TEST(PutPerf, MeasuresAndChecksEverySizeOverEveryTransportNamed) {
   std::string table;
-  EXPECT_EQ(run({"--ranks", "2", "--transport", "loopback,ucx", "--sizes", "0,1,4097", "-n", "20", "-c", "2"}, table),
-            0);
+  const char* transports = MOELINK_HAVE_UCX ? "loopback,ucx" : "loopback";
+  EXPECT_EQ(run({"--ranks", "2", "--transport", transports, "--sizes", "0,1,4097", "-n", "20", "-c", "2"}, table), 0);
   EXPECT_NE(table.find("loopback: "), std::string::npos) << table;
-  EXPECT_NE(table.find("ucx: "), std::string::npos) << table;
+  EXPECT_EQ(table.find("ucx: ") != std::string::npos, MOELINK_HAVE_UCX == 1) << table;
   EXPECT_NE(table.find("Wrong values: 0 OK"), std::string::npos) << table;
 }
 
