@@ -118,12 +118,14 @@ TensorParallelLayout tp_layout(const TpFacts& facts) {
 }
 
 TpFacts tp_facts(const ExchangeShape& shape, const ExchangeConfig& config, bool on_host) {
-  return {.num_ranks = shape.num_ranks,
-          .hidden = shape.hidden,
-          .max_tokens = shape.max_tokens,
-          .on_host = on_host,
-          .max_workers = on_host ? kHostWorkers : kTpMaxWorkers,
-          .only = config.tensor_parallel_sum};
+  const TpFacts facts{.num_ranks = shape.num_ranks,
+                      .hidden = shape.hidden,
+                      .max_tokens = shape.max_tokens,
+                      .on_host = on_host,
+                      .max_workers = on_host ? kHostWorkers : kTpMaxWorkers,
+                      .only = config.tensor_parallel_sum};
+  check_push_alone(facts);
+  return facts;
 }
 
 void check_push_alone(const TpFacts& facts) {

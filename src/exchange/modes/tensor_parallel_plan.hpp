@@ -41,7 +41,7 @@ struct TpPlan {
 /// The symmetric memory that any of these plans needs; `max_workers` of the facts is not looked at.
 [[nodiscard]] TensorParallelLayout tp_layout(const TpFacts& facts);
 
-/// What the configuration says; the rest is agreed later.
+/// What the configuration says; the rest is agreed later. Throws as check_push_alone.
 [[nodiscard]] TpFacts tp_facts(const ExchangeShape& shape, const ExchangeConfig& config, bool on_host);
 
 /// Throws ErrorCode::capacity if push is asked for by name for more tokens than its lines can hold.
