@@ -44,6 +44,7 @@ constexpr const NvlinkPrefillTuning& nvlink_prefill_tuning_for(const LocalDevice
 
 constexpr NvlinkDispatchSpec with_prefill_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
   spec.threads = nvlink_prefill_tuning_for(device).threads;
+  spec.blocks_per_sm = 1;  // the ring fills an SM
   return spec;
 }
 
