@@ -48,8 +48,8 @@ struct ProxyRank {
         std::move(transport),
         PutProxyOptions{
             .put = put, .farewell_deadline = farewell, .on_failure = [this](int peer, const std::string& sentence) {
-              failed_peer = peer;
               failure = sentence;
+              failed_peer = peer;
               request_abort(record);
             }});
     channel = proxy->open(meet, config(ring_capacity));
