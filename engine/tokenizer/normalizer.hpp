@@ -19,8 +19,8 @@ class Normalizer {
   /// `value` may be null. Throws ErrorCode::unsupported for other kinds.
   Normalizer(const Json* value, const std::string& origin);
 
-  /// `text` must be valid UTF-8.
-  [[nodiscard]] std::string operator()(std::string_view text) const;
+  /// `source` must be valid UTF-8.
+  [[nodiscard]] std::string operator()(std::string_view source) const;
 
  private:
   void add(const Json& value, const std::string& origin);

@@ -19,11 +19,11 @@ class PreTokenizer {
   PreTokenizer(const Json* value, const std::string& origin);
 
   /// Calls word(part) for the words of a text without special tokens, in order. Valid UTF-8.
-  void operator()(std::string_view text, const std::function<void(std::string_view)>& word) const;
+  void operator()(std::string_view source, const std::function<void(std::string_view)>& word) const;
 
  private:
   void add(const Json& value, const std::string& origin);
-  void split_from(std::size_t step, std::string_view text, const std::function<void(std::string_view)>& word) const;
+  void split_from(std::size_t step, std::string_view source, const std::function<void(std::string_view)>& word) const;
 
   std::vector<Regex> splits_;
   bool prefix_space_ = false;

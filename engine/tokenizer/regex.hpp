@@ -21,9 +21,9 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  /// Calls piece(part) for each match in `text`, which must be valid UTF-8, and for each part between matches; in order,
+  /// Calls piece(part) for each match in `subject`, which must be valid UTF-8, and for each part between matches; in order,
   /// empty ones left out: the parts together are the text. Throws ErrorCode::capacity if matching takes too many steps.
-  void split(std::string_view text, const std::function<void(std::string_view)>& piece) const;
+  void split(std::string_view subject, const std::function<void(std::string_view)>& piece) const;
 
  private:
   struct Impl;

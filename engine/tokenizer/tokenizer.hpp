@@ -25,8 +25,8 @@ class Tokenizer {
   explicit Tokenizer(const std::filesystem::path& path);
 
   /// The tokens of a text, with those that the model wants around it (`post_processor`). Throws invalid_argument, naming
-  /// the byte, if `text` is not UTF-8.
-  [[nodiscard]] std::vector<Token> encode(std::string_view text) const;
+  /// the byte, if `source` is not UTF-8.
+  [[nodiscard]] std::vector<Token> encode(std::string_view source) const;
 
   /// The text of tokens. Bytes that are no UTF-8 become U+FFFD; tokens that do not exist (a model's vocabulary may be
   /// padded) are nothing; special tokens are left out unless asked for.

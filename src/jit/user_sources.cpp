@@ -31,6 +31,7 @@ std::string hash_of(Headers headers, const SourceSet& embedded) {
 
 void check_names(const std::vector<SourceFile>& files) {
   std::vector<std::string_view> names;
+  names.reserve(files.size());
   for (const SourceFile& file : files) {
     names.emplace_back(file.name);
   }

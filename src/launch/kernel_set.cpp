@@ -78,6 +78,7 @@ struct KernelSet::Impl {
 
 KernelSet::KernelSet(Device device, std::vector<KernelHeader> headers) {
   std::vector<std::pair<std::string, std::string>> pairs;
+  pairs.reserve(headers.size());
   for (KernelHeader& header : headers) {
     pairs.emplace_back(std::move(header.name), std::move(header.text));
   }
