@@ -23,3 +23,4 @@ expect 2 "there is no file 'nonesuch.cpp'" lint.sh nonesuch.cpp
 expect 2 "'README.md' is no .cpp file" lint.sh README.md
 expect 0 'scripts/lint.sh \[file.cpp...\]' lint.sh --help
 expect 2 'usage: scripts/format.sh' format.sh --nonesuch
+expect 0 'scripts/demo.sh \[flags of moelink-generate...\]' demo.sh --help
