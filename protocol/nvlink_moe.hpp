@@ -164,7 +164,7 @@ struct NvlinkTables {
   i32* slot_of_token;   ///< [ranks][max_tokens]: slot of this group's token at each destination, or -1
   i32* token_of_slot;   ///< [ranks][max_tokens]: the inverse, for senders
   i32* num_sent;        ///< [ranks]: slots that this group uses at each destination
-  i32* num_received;    ///< [groups]: slots that each source uses here
+  i32* num_received;    ///< [groups]: slots that each source uses here; kNoDispatch for the own one after a fault
   i32* received_token;  ///< [groups][max_tokens]
   i32* row_of_entry;    ///< [groups][max_tokens][top_k]: row here of a slot's entry, or -1
   float* weight_of_entry;  ///< [groups][max_tokens][top_k]
@@ -173,6 +173,7 @@ struct NvlinkTables {
       nullptr;  ///< prefill: {epoch, units of dispatch_receive taken} in one word, on a line of its own; zero
 
   static constexpr i32 kEpochStride = 16;
+  static constexpr i32 kNoDispatch = -1;
 };
 
 /// Specialises the kernels of the nvlink dispatch.

@@ -169,6 +169,8 @@ struct NvlinkCombine {
     const NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
                            args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send);
     const u64 epoch = call.value();
+    // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
+    if (args.tables.num_received[args.window.rank / spec().tp_size] == NvlinkTables::kNoDispatch) return;
     const bool is_keeper = ex.block() == 0;
     if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
     CombineSends<Exec, S> sends(ex, spec, args);

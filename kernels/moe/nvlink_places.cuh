@@ -116,7 +116,8 @@ MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args
   return all_dropped;
 }
 
-/// By one block, after a fault: nothing is there for whatever runs next.
+/// By one block, after a fault: nothing is there for whatever runs next. The combine that follows has no call to answer: it
+/// finds kNoDispatch and leaves.
 template <class Exec, class S>
 MOELINK_DEVICE void publish_nothing(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
   for (i32 expert = ex.thread(); expert <= places.num_experts; expert += ex.num_threads()) {
@@ -124,7 +125,7 @@ MOELINK_DEVICE void publish_nothing(const Exec& ex, const NvlinkDispatchArgs& ar
     if (expert < places.num_experts) args.local.counts[expert] = 0;
   }
   for (i32 group = ex.thread(); group < places.num_groups; group += ex.num_threads()) {
-    args.tables.num_received[group] = 0;
+    args.tables.num_received[group] = group == args.window.rank / args.shape.tp_size ? NvlinkTables::kNoDispatch : 0;
   }
 }
 

@@ -192,6 +192,7 @@ TEST_P(NvlinkExchange, TwoExchangesInterleavedOnTwoStreamsDoNotMix) {
     ExchangeRank first(communicator, shape);
     ExchangeRank second(communicator, shape);
     ExchangeRank* const both[] = {&first, &second};
+    if (on_gpu()) first.max_sms = second.max_sms = 8;  // both of every rank at the same time
     for (int round = 0; round < 20; ++round) {
       for (int turn = 0; turn < 2; ++turn) {
         const int which = on_gpu() ? turn : (turn + communicator.rank()) % 2;  // who goes first is nobody's business

@@ -257,7 +257,8 @@ DispatchArgs ExchangeRank::dispatch_args() const {
                     .layout = shape_.layout,
                     .alignment = shape_.alignment,
                     .weight_mode = shape_.weight_mode,
-                    .zero_pads = shape_.zero_pads};
+                    .zero_pads = shape_.zero_pads,
+                    .max_sms = max_sms};
   if (shape_.payload.scale_bytes != 0) {
     args.scales = {
         .data = scales_.data(), .type = DataType::bytes, .rows = num_tokens_, .columns = shape_.payload.scale_bytes};

@@ -91,6 +91,7 @@ class ExchangeRank {
   Exchange exchange;
   Stream stream;
   ExpertBatch batch;  ///< of the last dispatch
+  int max_sms = 0;    ///< of every call
 
  private:
   RanksShape shape_;

@@ -1,5 +1,6 @@
 // The nvlink combine on host threads, ranks in one process: bits, order, reuse, and what happens when a rank is missing.
 #include <barrier>
+#include <cstring>
 #include <thread>
 
 #include "kernels/nvlink_combine_case.hpp"
@@ -168,6 +169,20 @@ TEST(NvlinkCombine, CallWithoutADispatchIsAFault) {
     ranks.run(r, team);
   });
   for (int r = 0; r < 2; ++r) EXPECT_EQ(FaultKind::out_of_order, ranks.rank(r).record.fault.kind) << "rank " << r;
+}
+
+TEST(NvlinkCombine, CombineBehindADispatchThatFailedTouchesNothing) {
+  const CombineCase c{.num_ranks = 2, .tokens = {4, 4}};
+  CombineRanks ranks(c);
+  ranks.draw(c, 1);
+  ranks.rank(0).num_received[0] = NvlinkTables::kNoDispatch;
+  const std::vector<Vec16> symmetric = ranks.rank(1).symmetric;
+  BlockTeam team(c.grid);
+  ranks.run(0, team);  // would wait for rank 1
+  EXPECT_EQ(0U, ranks.rank(0).fault_word);
+  EXPECT_EQ(0, std::memcmp(symmetric.data(), ranks.rank(1).symmetric.data(), symmetric.size() * sizeof(Vec16)));
+  EXPECT_EQ(0, std::memcmp(ranks.rank(0).output_before.data(), ranks.rank(0).output.data(),
+                           ranks.rank(0).output_before.size()));
 }
 
 TEST(NvlinkCombine, PartialsOfAnotherTypeAreAMismatch) {
