@@ -238,7 +238,9 @@ struct NvlinkDecode {
       } else {
         clear_pads_again(ex_, spec_, args_, places);
       }
-      return received.place_all(ex_);
+      const bool placed = received.place_all(ex_);
+      if (!placed && is_last()) publish_nothing(ex_, args_, places);
+      return placed;
     }
 
     /// The last of this block's items; negative if it has none.
