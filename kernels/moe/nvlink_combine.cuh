@@ -27,7 +27,7 @@
 #include "moelink/device/moe/nvlink_epoch.cuh"
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/primitives/partial_sum.cuh"
-#include "moelink/device/ptx/early_release.cuh"
+#include "moelink/device/ptx/line.cuh"
 #include "moelink/device/sync/tagged_word.cuh"
 #include "moelink/device/sync/wait_until.cuh"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
@@ -218,13 +218,12 @@ struct NvlinkCombine {
   /// Released, since it also says that this rank's dispatch has read what the peer will overwrite.
   template <class Exec, class S>
   MOELINK_DEVICE static void send_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
-    const EarlyRelease release;
     const u32 tag = tag_of(epoch);
     for (i32 peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
       if (peer == args.window.rank) continue;
       const u32 dropped = static_cast<u32>(args.tables.dropped[peer / spec().tp_size]);
-      release.store_pair(header_of(spec, args, peer, args.window.rank),
-                         {tagged(dropped, tag), tagged(static_cast<u32>(spec().partial), tag)});
+      st_line_sys_pair(header_of(spec, args, peer, args.window.rank),
+                       {tagged(dropped, tag), tagged(static_cast<u32>(spec().partial), tag)});
     }
   }
 
@@ -239,7 +238,7 @@ struct NvlinkCombine {
       WordPair header{};
       WaitFor what{.phase = FaultPhase::combine_receive, .peer = peer, .epoch = epoch, .expected = tag};
       failed = !wait_until(args.fault, what, [&](u64& seen) {
-        header = ld_acquire_sys_pair(header_of(spec, args, args.window.rank, peer));
+        header = ld_line_sys_pair(header_of(spec, args, args.window.rank, peer));
         seen = header.first >> 32U;
         return carry(header, tag);
       });

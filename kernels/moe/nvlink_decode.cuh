@@ -61,12 +61,11 @@ struct NvlinkDecode {
       }
       const i32 num_items = args_.local.num_tokens << parts_.log2_parts;
       if (ex_.block() < num_items) load_part(ex_.block());
-      const EarlyRelease release(is_last() && args_.sends != 0);
       if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
       if (args_.sends != 0) {
-        if (is_last()) send_header(release);
+        if (is_last()) send_header();
         for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) send_part(index);
         if (is_last()) publish_sent();
       }
@@ -123,7 +122,7 @@ struct NvlinkDecode {
 
     // Sending.
 
-    MOELINK_DEVICE void send_header(const EarlyRelease& release) {
+    MOELINK_DEVICE void send_header() {
       u32* sum = scratch<u32>(at_.sum);
       if (ex_.thread() == 0) *sum = 0;
       if (!reuses()) tokens_.find_totals(ex_, num_tokens_);
@@ -133,8 +132,7 @@ struct NvlinkDecode {
         scratch_add(ex_, sum, tokens_.hash(ex_, num_tokens_));
         ex_.sync_block();
       }
-      send_headers(ex_, spec_, args_, epoch_.value(), release,
-                   [&](i32 to, i32 word) { return header_word(to, word, *sum); });
+      send_headers(ex_, spec_, args_, epoch_.value(), [&](i32 to, i32 word) { return header_word(to, word, *sum); });
     }
 
     [[nodiscard]] MOELINK_DEVICE u32 header_word(i32 to, i32 word, u32 hash) const {

@@ -1,14 +1,14 @@
 // Headers of the nvlink dispatch: what every rank tells every rank before any row (protocol/nvlink_moe.hpp).
 //
 // A header is a run of lines {value, tag of the epoch}, stored and polled two at a time. A line is read whole, so that the
-// tag vouches for its value. Lines are released and acquired all the same: that a peer has sent the header of e says that
-// its earlier launches are done with what they read (docs/nvlink.md, "Why a region may be written again"). Headers are
+// tag vouches for its value. What else a header says: NOTE [lines and earlier
+// launches] (ptx/line.cuh). Headers are
 // small and wanted early: all threads of a block poll, each its own lines, and all blocks of a launch read them all, which
 // is cheaper than telling one another.
 #pragma once
 
 #include "moelink/device/moe/nvlink_epoch.cuh"
-#include "moelink/device/ptx/early_release.cuh"
+#include "moelink/device/ptx/line.cuh"
 #include "moelink/device/sync/tagged_word.cuh"
 #include "moelink/device/sync/wait_until.cuh"
 #include "moelink/protocol/nvlink_scratch.hpp"
@@ -30,10 +30,9 @@ MOELINK_DEVICE i32 header_pairs(S spec, i32 source) {
 }
 
 /// By one block: this rank's header to every rank. `value(destination, word)` gives the words, those of counts included.
-/// `release`: of this thread, made on entry.
 template <class Exec, class S, class Value>
 MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch,
-                                 const EarlyRelease& release, const Value& value) {
+                                 const Value& value) {
   const i32 rank = args.window.rank;
   const i32 pairs = header_pairs(spec, rank);
   const u32 tag = tag_of(epoch);
@@ -41,17 +40,17 @@ MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArg
     // The next rank first, so that not all ranks store to rank 0 at once.
     const i32 destination = (rank + 1 + i / pairs) % spec().num_ranks;
     const i32 pair = i % pairs;
-    release.store_pair(header_lines(spec, args, destination, rank) + pair,
-                       {tagged(value(destination, 2 * pair), tag), tagged(value(destination, 2 * pair + 1), tag)});
+    st_line_sys_pair(header_lines(spec, args, destination, rank) + pair,
+                     {tagged(value(destination, 2 * pair), tag), tagged(value(destination, 2 * pair + 1), tag)});
   }
 }
 
 /// By one thread: one word of this rank's header at one rank, for whoever knows no more than that yet.
 template <class S>
 MOELINK_DEVICE void send_header_word(S spec, const NvlinkDispatchArgs& args, i32 destination, i32 word, u32 value,
-                                     u64 epoch, const EarlyRelease& release) {
+                                     u64 epoch) {
   WordPair* pair = header_lines(spec, args, destination, args.window.rank) + word / 2;
-  release.store(word % 2 == 0 ? &pair->first : &pair->second, tagged(value, tag_of(epoch)));
+  st_line_sys(word % 2 == 0 ? &pair->first : &pair->second, tagged(value, tag_of(epoch)));
 }
 
 /// What the headers say, in block scratch.
@@ -107,7 +106,7 @@ class SourceHeaders {
     const WordPair* line = header_lines(spec_, args, args.window.rank, source) + pair;
     const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = tag};
     return wait_until(args.local.fault, what, [&](u64& seen) {
-      words = ld_acquire_sys_pair(line);
+      words = ld_line_sys_pair(line);
       seen = words.first >> 32U;
       return carry(words, tag);
     });

@@ -83,7 +83,7 @@ struct NvlinkPrefill {
   /// By one block: the headers of a call whose slots are those of the last. Nobody reads its counts of entries.
   template <class Exec, class S>
   MOELINK_DEVICE static void announce_again(const Exec& ex, S spec, const Args& args, u64 epoch, i32 num_tokens) {
-    send_headers(ex, spec, args, epoch, EarlyRelease(), [&](i32 rank, i32 word) -> u32 {
+    send_headers(ex, spec, args, epoch, [&](i32 rank, i32 word) -> u32 {
       if (word == DispatchHeader::kNumSlots) return static_cast<u32>(args.tables.num_sent[rank]);
       if (word == DispatchHeader::kNumTokens) return static_cast<u32>(num_tokens);
       return word == DispatchHeader::kFormat ? args.format.packed() : 0;

@@ -157,25 +157,24 @@ class PrefillRoute {
       if (ex.lane() != 0 || member_ != 0) return;
       const i32 rank = owner(column);
       const i32 first = first_expert_of(rank, spec_().num_experts, spec_().num_ranks);
-      send_header_word(spec_, args_, rank, DispatchHeader::kCounts + column - first, total, epoch_, release_);
+      send_header_word(spec_, args_, rank, DispatchHeader::kCounts + column - first, total, epoch_);
     } else if (column == columns_.hash) {
       for (i32 rank = ex.lane(); rank < spec_().num_ranks; rank += kLanes) {
-        send_header_word(spec_, args_, rank, DispatchHeader::kHash, total, epoch_, release_);
+        send_header_word(spec_, args_, rank, DispatchHeader::kHash, total, epoch_);
       }
     } else if (column != columns_.out_of_range) {
       const i32 rank = column - columns_.destinations;
       if (ex.lane() == 0) {
         args_.tables.num_sent[rank] = static_cast<i32>(total);
-        send_header_word(spec_, args_, rank, DispatchHeader::kNumSlots, total, epoch_, release_);
-        send_header_word(spec_, args_, rank, DispatchHeader::kNumTokens, static_cast<u32>(num_tokens_), epoch_,
-                         release_);
-        send_header_word(spec_, args_, rank, DispatchHeader::kFormat, args_.format.packed(), epoch_, release_);
+        send_header_word(spec_, args_, rank, DispatchHeader::kNumSlots, total, epoch_);
+        send_header_word(spec_, args_, rank, DispatchHeader::kNumTokens, static_cast<u32>(num_tokens_), epoch_);
+        send_header_word(spec_, args_, rank, DispatchHeader::kFormat, args_.format.packed(), epoch_);
       }
       if (member_ != 0) return;
       const i32 experts = first_expert_of(rank + 1, spec_().num_experts, spec_().num_ranks) -
                           first_expert_of(rank, spec_().num_experts, spec_().num_ranks);
       for (i32 i = experts + ex.lane(); i < SourceScratch::row_stride(spec_()); i += kLanes) {
-        send_header_word(spec_, args_, rank, DispatchHeader::kCounts + i, 0, epoch_, release_);
+        send_header_word(spec_, args_, rank, DispatchHeader::kCounts + i, 0, epoch_);
       }
     }
   }
@@ -256,7 +255,6 @@ class PrefillRoute {
 
   S spec_;
   const NvlinkDispatchArgs& args_;
-  EarlyRelease release_;  ///< for headers: of earlier launches, which is why its fence comes first
   u64 epoch_;
   i32 num_tokens_;
   RouteColumns columns_;

@@ -24,13 +24,13 @@ struct CombineHeadersOf {
              source * (CombineHeader::kWords / 2);
     };
     for (i32 peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
-      EarlyRelease().store_pair(lines(peer, args.window.rank), {tagged(0, tag), tagged(0, tag)});
+      st_line_sys_pair(lines(peer, args.window.rank), {tagged(0, tag), tagged(0, tag)});
     }
     bool arrived = true;
     for (i32 peer = ex.thread(); kWaits && arrived && peer < spec().num_ranks; peer += ex.num_threads()) {
       const WaitFor what{.phase = FaultPhase::combine_receive, .peer = peer, .epoch = epoch.value(), .expected = tag};
       arrived = wait_until(args.local.fault, what,
-                           [&](u64&) { return carry(ld_acquire_sys_pair(lines(args.window.rank, peer)), tag); });
+                           [&](u64&) { return carry(ld_line_sys_pair(lines(args.window.rank, peer)), tag); });
     }
     if (arrived) epoch.complete();
   }
@@ -50,7 +50,7 @@ struct DispatchHeaders {
     Places<S> places(spec, args, ex.scratch(), 0);
     if (keeps) {
       epoch.check_order(args.local.fault);
-      send_headers(ex, spec, args, epoch.value(), EarlyRelease(), [&](i32 to, i32 word) -> u32 {
+      send_headers(ex, spec, args, epoch.value(), [&](i32 to, i32 word) -> u32 {
         const i32 source = args.window.rank / spec().tp_size;
         const i32 first = first_expert_of(to, spec().num_experts, spec().num_ranks);
         const i32 end = first_expert_of(to + 1, spec().num_experts, spec().num_ranks);
