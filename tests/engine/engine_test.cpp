@@ -308,7 +308,8 @@ class EngineRanks : public ::testing::TestWithParam<Ranks> {};
 
 /// Data: cases are dealt out, and with four ranks the last has none. Tensor: every rank is asked the same.
 TEST_P(EngineRanks, TokensAreThoseOfOneRank) {
-  const auto [parallelism, num_ranks] = GetParam();
+  const Parallelism parallelism = GetParam().parallelism;
+  const int num_ranks = GetParam().num_ranks;
   std::vector<Expected> all = short_cases();
   all.resize(3);
   on_every_rank(Communicator::in_process(num_ranks), [&](const Communicator& communicator) {
