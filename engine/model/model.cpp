@@ -45,10 +45,11 @@ ModelLimits completed(ModelLimits limits, const ModelConfig& config) {
   return limits;
 }
 
-ExchangeConfig exchange_config(const ModelConfig& config, const ModelOptions& options) {
+ExchangeConfig exchange_config(const ModelConfig& config, const ModelOptions& options, int num_ranks) {
+  const bool sends_parts = options.parallelism == Parallelism::data && num_ranks > 1;  // of sums, to other ranks
   return {.mode = options.mode,
           .replicated_inputs = options.parallelism == Parallelism::tensor,
-          .fp32_partials = options.type != DataType::float32,
+          .fp32_partials = sends_parts && options.type != DataType::float32,
           .num_experts = config.num_experts,
           .top_k = config.top_k,
           .hidden = config.hidden,
@@ -140,7 +141,7 @@ Model::Impl::Impl(const Communicator& comm, const ModelConfig& model_config, con
       shard(shard_of(config, head_share(comm, options), local_experts(comm, config.num_experts))),
       products(Products::make(device, options.type)),
       kernels(device, config, shard, options.type, options.limits.page_size),
-      exchange(comm, exchange_config(config, options)),
+      exchange(comm, exchange_config(config, options, comm.size())),
       inputs(device, config, options.limits),
       timer(device, options.time_exchange ? config.num_layers : 0) {
   if (head_share(comm, options).size > 1) {

@@ -230,7 +230,12 @@ ExchangeRank::ExchangeRank(const Communicator& communicator, const RanksShape& s
   communicator.barrier();  // nobody allocates while another rank's kernel waits
 }
 
+// NOTE [copies between ranks of one GPU]. Streams of a process share the queues of a GPU's copy engines, which take copies
+// in order. A copy behind a call that waits for another rank holds up that rank's copies, and so the call that it waits
+// for. So a rank waits for its calls before it copies.
+
 void ExchangeRank::load(const RanksCall& call) {
+  stream.synchronize();
   const int source = rank_ / shape_.tp_size;
   const reference::SourceInput& from = call.in.sources[source];
   num_tokens_ = shape_.device_counts ? shape_.max_tokens : from.num_tokens;
@@ -292,6 +297,7 @@ void ExchangeRank::enqueue(bool split, bool reuse_routing) {
 
 std::int64_t ExchangeRank::count_wrong(const RanksCall& call) {
   const Bytes& expected = call.output[rank_ / shape_.tp_size];
+  stream.synchronize();  // NOTE [copies between ranks of one GPU]
   const Bytes found = download<unsigned char>(output_.data(), std::ssize(expected), stream);
   std::int64_t wrong = 0;
   if (found == expected) return 0;
@@ -301,6 +307,7 @@ std::int64_t ExchangeRank::count_wrong(const RanksCall& call) {
 
 void ExchangeRank::expect(const RanksCall& call, const std::string& where) {
   const std::string at = where + " rank " + std::to_string(rank_);
+  stream.synchronize();  // NOTE [copies between ranks of one GPU]
   const reference::RankRouting& routing = call.routing[rank_];
   const std::int64_t experts = batch.num_local_experts;
   ASSERT_EQ(experts, call.in.first_expert(rank_ + 1) - call.in.first_expert(rank_)) << at;
