@@ -13,40 +13,50 @@
 namespace moelink::engine {
 namespace {
 
-/// Half a panel's products with one row.
-typedef float Sums __attribute__((vector_size(64), aligned(4), may_alias));
-constexpr i64 kLanes = sizeof(Sums) / sizeof(float);
-static_assert(kPanelWidth == 2 * kLanes);
+// The processor's own vectors: of wider ones the compiler makes several, and takes each for aligned, whatever the type says
+// (g++ 12 and 13).
+#if defined(__AVX512F__)
+constexpr i64 kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr i64 kVectorBytes = 32;
+#else
+constexpr i64 kVectorBytes = 16;
+#endif
+/// Neighbouring products with one row; in memory they need not be aligned.
+typedef float Sums __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+constexpr i64 kLanes = kVectorBytes / static_cast<i64>(sizeof(float));
+constexpr int kVectors = static_cast<int>(kPanelWidth / kLanes);  ///< of one row
+static_assert(kPanelWidth % kLanes == 0);
 
-void store(float* target, const Sums& low, const Sums& high, i64 width) {
+void store(float* target, const Sums* sums, i64 width) {
   if (width == kPanelWidth) {
-    reinterpret_cast<Sums*>(target)[0] = low;
-    reinterpret_cast<Sums*>(target)[1] = high;
+    for (int v = 0; v < kVectors; ++v) {
+      reinterpret_cast<Sums*>(target)[v] = sums[v];
+    }
     return;
   }
   for (i64 i = 0; i < width; ++i) {
-    target[i] = i < kLanes ? low[i] : high[i - kLanes];
+    target[i] = sums[i / kLanes][i % kLanes];
   }
 }
 
 template <int kRows>
 void multiply_rows(const Panel& p, i64 first) {
   const float* input = p.input + first * p.inputs;
-  Sums low[kRows] = {};
-  Sums high[kRows] = {};
+  Sums sums[kRows][kVectors] = {};
   for (i64 j = 0; j < p.inputs; ++j) {
     const auto* weights = reinterpret_cast<const Sums*>(p.weights + j * kPanelWidth);
-    const Sums weights_low = weights[0];
-    const Sums weights_high = weights[1];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const float value = input[r * p.inputs + j];
-      low[r] += value * weights_low;
-      high[r] += value * weights_high;
+    for (int v = 0; v < kVectors; ++v) {
+      const Sums weights_of_lanes = weights[v];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][v] += input[r * p.inputs + j] * weights_of_lanes;
+      }
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    store(p.output + (first + r) * p.output_stride, low[r], high[r], p.width);
+    store(p.output + (first + r) * p.output_stride, sums[r], p.width);
   }
 }
 

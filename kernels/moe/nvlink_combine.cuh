@@ -25,8 +25,8 @@
 
 #include "moelink/device/exec/team_exec.cuh"
 #include "moelink/device/moe/nvlink_epoch.cuh"
+#include "moelink/device/moe/partial_sum.cuh"
 #include "moelink/device/moe/routing.cuh"
-#include "moelink/device/primitives/partial_sum.cuh"
 #include "moelink/device/ptx/line.cuh"
 #include "moelink/device/sync/tagged_word.cuh"
 #include "moelink/device/sync/wait_until.cuh"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -125,12 +126,13 @@ TEST(Panels, ProcessorsWithFusedProductsGiveTheSameBits) {
   if (!__builtin_cpu_supports("avx512f")) {
     GTEST_SKIP() << "this processor has no AVX-512";
   }
-  const std::vector<float> weights = random_values(kPanelWidth * 100, 1);
+  const std::vector<float> values = random_values(kPanelWidth * 100 + 1, 1);
+  const float* const weights = values.data() + (reinterpret_cast<std::uintptr_t>(values.data()) % 8 == 0 ? 1 : 0);
   const std::vector<float> input = random_values(13 * 100, 2);
   std::vector<float> narrow(13 * kPanelWidth);
   std::vector<float> wide(narrow.size());
-  const auto panel = [&](std::vector<float>& output) {
-    return Panel{.weights = weights.data(),
+  const auto panel = [&](std::vector<float>& output) {  // weights that are aligned to no more than a float
+    return Panel{.weights = weights,
                  .input = input.data(),
                  .output = output.data(),
                  .num_rows = 13,
