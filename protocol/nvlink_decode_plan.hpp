@@ -26,11 +26,12 @@ constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& 
 
 constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
   spec.threads = nvlink_decode_tuning_for(device).threads;
-  // Ranks that share a GPU need room for each other's blocks: four of an SM's are two for each of two ranks. Scales,
-  // products, groups and what else takes registers leave room for three without spills.
+  // Ranks that share a GPU need room for each other's blocks: four of an SM's are two for each of two ranks. What takes
+  // registers (scales, products, groups, divisions) leaves room for fewer without spills.
   const bool is_plain = spec.scale_bytes == 0 && spec.weighted == Element::none && spec.tp_size == 1;
-  const bool is_small = spec.top_k <= 16 && spec.num_ranks <= 16;
-  spec.blocks_per_sm = device.is_host ? 1 : is_plain && is_small ? 4 : 3;
+  const bool divides = spec.top_k % 4 != 0 || (spec.num_ranks & (spec.num_ranks - 1)) != 0;
+  const bool is_small = spec.top_k <= 16 && spec.num_ranks <= 16 && !divides;
+  spec.blocks_per_sm = device.is_host ? 1 : is_plain && is_small ? 4 : is_plain ? 3 : 2;
   return spec;
 }
 
