@@ -13,8 +13,7 @@
 namespace moelink::engine {
 namespace {
 
-// The processor's own vectors: of wider ones the compiler makes several, and takes each for aligned, whatever the type says
-// (g++ 12 and 13).
+// The processor's own vectors.
 #if defined(__AVX512F__)
 constexpr i64 kVectorBytes = 64;
 #elif defined(__AVX__)
@@ -22,17 +21,23 @@ constexpr i64 kVectorBytes = 32;
 #else
 constexpr i64 kVectorBytes = 16;
 #endif
-/// Neighbouring products with one row; in memory they need not be aligned.
-typedef float Sums __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+/// Neighbouring products with one row.
+typedef float Sums __attribute__((vector_size(kVectorBytes)));
 constexpr i64 kLanes = kVectorBytes / static_cast<i64>(sizeof(float));
 constexpr int kVectors = static_cast<int>(kPanelWidth / kLanes);  ///< of one row
 static_assert(kPanelWidth % kLanes == 0);
 
+/// Floats in memory are aligned to no more than a float. (A vector type with that alignment does not say so reliably: g++
+/// takes what is loaded through it for aligned all the same.)
+Sums load(const float* source) {
+  Sums sums;
+  __builtin_memcpy(&sums, source, sizeof(sums));
+  return sums;
+}
+
 void store(float* target, const Sums* sums, i64 width) {
   if (width == kPanelWidth) {
-    for (int v = 0; v < kVectors; ++v) {
-      reinterpret_cast<Sums*>(target)[v] = sums[v];
-    }
+    __builtin_memcpy(target, sums, sizeof(Sums) * kVectors);
     return;
   }
   for (i64 i = 0; i < width; ++i) {
@@ -45,10 +50,10 @@ void multiply_rows(const Panel& p, i64 first) {
   const float* input = p.input + first * p.inputs;
   Sums sums[kRows][kVectors] = {};
   for (i64 j = 0; j < p.inputs; ++j) {
-    const auto* weights = reinterpret_cast<const Sums*>(p.weights + j * kPanelWidth);
+    const float* weights = p.weights + j * kPanelWidth;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      const Sums weights_of_lanes = weights[v];
+      const Sums weights_of_lanes = load(weights + v * kLanes);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         sums[r][v] += input[r * p.inputs + j] * weights_of_lanes;
