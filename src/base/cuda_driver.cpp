@@ -2,12 +2,14 @@
 
 #if MOELINK_HAVE_CUDA
 
+#include <cudaTypedefs.h>
 #include <dlfcn.h>
 
 #include <array>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <type_traits>
 
 #include "moelink/error.hpp"
 
@@ -22,99 +24,108 @@ struct Loaded {
   std::string reason;
 };
 
+/// `version`: the toolkit's that brought this prototype.
 template <class Function>
-void resolve(GetProcAddress get, Function*& slot, const char* name) {
+void resolve(GetProcAddress get, Function*& slot, const char* name, int version) {
   void* symbol = nullptr;
-  if (get(name, &symbol, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, nullptr) == CUDA_SUCCESS) {
+  if (get(name, &symbol, version, CU_GET_PROC_ADDRESS_DEFAULT, nullptr) == CUDA_SUCCESS) {
     slot = reinterpret_cast<Function*>(symbol);
   }
 }
 
+// The driver gives the newest function of that name up to the version asked for, which may take more parameters than the
+// one that cuda.h declares by it, and write through what it finds in their registers. So each is asked for by the version
+// whose prototype it is called by.
+#define MOELINK_RESOLVE(slot, name, version)                                                             \
+  static_assert(std::is_same_v<decltype(d.slot), PFN_##name##_v##version>, #name " of another version"); \
+  resolve(get, d.slot, #name, version)
+
 void resolve_all(GetProcAddress get, CudaDriver& d) {
-  resolve(get, d.init, "cuInit");
-  resolve(get, d.driver_get_version, "cuDriverGetVersion");
-  resolve(get, d.get_error_name, "cuGetErrorName");
-  resolve(get, d.get_error_string, "cuGetErrorString");
-  resolve(get, d.device_get_count, "cuDeviceGetCount");
-  resolve(get, d.device_get, "cuDeviceGet");
-  resolve(get, d.device_get_name, "cuDeviceGetName");
-  resolve(get, d.device_get_attribute, "cuDeviceGetAttribute");
-  resolve(get, d.device_get_pci_bus_id, "cuDeviceGetPCIBusId");
-  resolve(get, d.device_get_uuid, "cuDeviceGetUuid");
-  resolve(get, d.device_can_access_peer, "cuDeviceCanAccessPeer");
-  resolve(get, d.device_get_p2p_attribute, "cuDeviceGetP2PAttribute");
-  resolve(get, d.device_primary_ctx_retain, "cuDevicePrimaryCtxRetain");
-  resolve(get, d.device_primary_ctx_release, "cuDevicePrimaryCtxRelease");
-  resolve(get, d.ctx_get_current, "cuCtxGetCurrent");
-  resolve(get, d.ctx_set_current, "cuCtxSetCurrent");
-  resolve(get, d.ctx_push_current, "cuCtxPushCurrent");
-  resolve(get, d.ctx_pop_current, "cuCtxPopCurrent");
-  resolve(get, d.ctx_enable_peer_access, "cuCtxEnablePeerAccess");
-  resolve(get, d.ctx_synchronize, "cuCtxSynchronize");
-  resolve(get, d.mem_alloc, "cuMemAlloc");
-  resolve(get, d.mem_free, "cuMemFree");
-  resolve(get, d.mem_get_info, "cuMemGetInfo");
-  resolve(get, d.mem_host_alloc, "cuMemHostAlloc");
-  resolve(get, d.mem_free_host, "cuMemFreeHost");
-  resolve(get, d.mem_host_get_device_pointer, "cuMemHostGetDevicePointer");
-  resolve(get, d.mem_host_register, "cuMemHostRegister");
-  resolve(get, d.mem_host_unregister, "cuMemHostUnregister");
-  resolve(get, d.memcpy_async, "cuMemcpyAsync");
-  resolve(get, d.memcpy, "cuMemcpy");
-  resolve(get, d.memset_d8_async, "cuMemsetD8Async");
-  resolve(get, d.memset_d8, "cuMemsetD8");
-  resolve(get, d.pointer_get_attribute, "cuPointerGetAttribute");
-  resolve(get, d.mem_get_allocation_granularity, "cuMemGetAllocationGranularity");
-  resolve(get, d.mem_create, "cuMemCreate");
-  resolve(get, d.mem_release, "cuMemRelease");
-  resolve(get, d.mem_address_reserve, "cuMemAddressReserve");
-  resolve(get, d.mem_address_free, "cuMemAddressFree");
-  resolve(get, d.mem_map, "cuMemMap");
-  resolve(get, d.mem_unmap, "cuMemUnmap");
-  resolve(get, d.mem_set_access, "cuMemSetAccess");
-  resolve(get, d.mem_export_to_shareable_handle, "cuMemExportToShareableHandle");
-  resolve(get, d.mem_import_from_shareable_handle, "cuMemImportFromShareableHandle");
-  resolve(get, d.mem_get_handle_for_address_range, "cuMemGetHandleForAddressRange");
-  resolve(get, d.flush_gpu_direct_rdma_writes, "cuFlushGPUDirectRDMAWrites");
-  resolve(get, d.ipc_get_mem_handle, "cuIpcGetMemHandle");
-  resolve(get, d.ipc_open_mem_handle, "cuIpcOpenMemHandle");
-  resolve(get, d.ipc_close_mem_handle, "cuIpcCloseMemHandle");
-  resolve(get, d.multicast_create, "cuMulticastCreate");
-  resolve(get, d.multicast_add_device, "cuMulticastAddDevice");
-  resolve(get, d.multicast_bind_mem, "cuMulticastBindMem");
-  resolve(get, d.multicast_unbind, "cuMulticastUnbind");
-  resolve(get, d.multicast_get_granularity, "cuMulticastGetGranularity");
-  resolve(get, d.stream_create_with_priority, "cuStreamCreateWithPriority");
-  resolve(get, d.stream_create, "cuStreamCreate");
-  resolve(get, d.stream_destroy, "cuStreamDestroy");
-  resolve(get, d.stream_synchronize, "cuStreamSynchronize");
-  resolve(get, d.stream_query, "cuStreamQuery");
-  resolve(get, d.stream_wait_event, "cuStreamWaitEvent");
-  resolve(get, d.stream_is_capturing, "cuStreamIsCapturing");
-  resolve(get, d.stream_get_ctx, "cuStreamGetCtx");
-  resolve(get, d.stream_begin_capture, "cuStreamBeginCapture");
-  resolve(get, d.stream_end_capture, "cuStreamEndCapture");
-  resolve(get, d.thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  resolve(get, d.event_create, "cuEventCreate");
-  resolve(get, d.event_destroy, "cuEventDestroy");
-  resolve(get, d.event_record, "cuEventRecord");
-  resolve(get, d.event_synchronize, "cuEventSynchronize");
-  resolve(get, d.event_query, "cuEventQuery");
-  resolve(get, d.event_elapsed_time, "cuEventElapsedTime");
-  resolve(get, d.graph_instantiate, "cuGraphInstantiate");
-  resolve(get, d.graph_upload, "cuGraphUpload");
-  resolve(get, d.graph_launch, "cuGraphLaunch");
-  resolve(get, d.graph_destroy, "cuGraphDestroy");
-  resolve(get, d.graph_exec_destroy, "cuGraphExecDestroy");
-  resolve(get, d.module_load_data, "cuModuleLoadData");
-  resolve(get, d.module_unload, "cuModuleUnload");
-  resolve(get, d.module_get_function, "cuModuleGetFunction");
-  resolve(get, d.func_set_attribute, "cuFuncSetAttribute");
-  resolve(get, d.func_get_attribute, "cuFuncGetAttribute");
-  resolve(get, d.func_load, "cuFuncLoad");
-  resolve(get, d.occupancy_max_active_blocks_per_multiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-  resolve(get, d.launch_kernel_ex, "cuLaunchKernelEx");
+  MOELINK_RESOLVE(init, cuInit, 2000);
+  MOELINK_RESOLVE(driver_get_version, cuDriverGetVersion, 2020);
+  MOELINK_RESOLVE(get_error_name, cuGetErrorName, 6000);
+  MOELINK_RESOLVE(get_error_string, cuGetErrorString, 6000);
+  MOELINK_RESOLVE(device_get_count, cuDeviceGetCount, 2000);
+  MOELINK_RESOLVE(device_get, cuDeviceGet, 2000);
+  MOELINK_RESOLVE(device_get_name, cuDeviceGetName, 2000);
+  MOELINK_RESOLVE(device_get_attribute, cuDeviceGetAttribute, 2000);
+  MOELINK_RESOLVE(device_get_pci_bus_id, cuDeviceGetPCIBusId, 4010);
+  MOELINK_RESOLVE(device_get_uuid, cuDeviceGetUuid, 11040);
+  MOELINK_RESOLVE(device_can_access_peer, cuDeviceCanAccessPeer, 4000);
+  MOELINK_RESOLVE(device_get_p2p_attribute, cuDeviceGetP2PAttribute, 8000);
+  MOELINK_RESOLVE(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, 7000);
+  MOELINK_RESOLVE(device_primary_ctx_release, cuDevicePrimaryCtxRelease, 11000);
+  MOELINK_RESOLVE(ctx_get_current, cuCtxGetCurrent, 4000);
+  MOELINK_RESOLVE(ctx_set_current, cuCtxSetCurrent, 4000);
+  MOELINK_RESOLVE(ctx_push_current, cuCtxPushCurrent, 4000);
+  MOELINK_RESOLVE(ctx_pop_current, cuCtxPopCurrent, 4000);
+  MOELINK_RESOLVE(ctx_enable_peer_access, cuCtxEnablePeerAccess, 4000);
+  MOELINK_RESOLVE(ctx_synchronize, cuCtxSynchronize, 2000);
+  MOELINK_RESOLVE(mem_alloc, cuMemAlloc, 3020);
+  MOELINK_RESOLVE(mem_free, cuMemFree, 3020);
+  MOELINK_RESOLVE(mem_get_info, cuMemGetInfo, 3020);
+  MOELINK_RESOLVE(mem_host_alloc, cuMemHostAlloc, 2020);
+  MOELINK_RESOLVE(mem_free_host, cuMemFreeHost, 2000);
+  MOELINK_RESOLVE(mem_host_get_device_pointer, cuMemHostGetDevicePointer, 3020);
+  MOELINK_RESOLVE(mem_host_register, cuMemHostRegister, 6050);
+  MOELINK_RESOLVE(mem_host_unregister, cuMemHostUnregister, 4000);
+  MOELINK_RESOLVE(memcpy_async, cuMemcpyAsync, 4000);
+  MOELINK_RESOLVE(memcpy, cuMemcpy, 4000);
+  MOELINK_RESOLVE(memset_d8_async, cuMemsetD8Async, 3020);
+  MOELINK_RESOLVE(memset_d8, cuMemsetD8, 3020);
+  MOELINK_RESOLVE(pointer_get_attribute, cuPointerGetAttribute, 4000);
+  MOELINK_RESOLVE(mem_get_allocation_granularity, cuMemGetAllocationGranularity, 10020);
+  MOELINK_RESOLVE(mem_create, cuMemCreate, 10020);
+  MOELINK_RESOLVE(mem_release, cuMemRelease, 10020);
+  MOELINK_RESOLVE(mem_address_reserve, cuMemAddressReserve, 10020);
+  MOELINK_RESOLVE(mem_address_free, cuMemAddressFree, 10020);
+  MOELINK_RESOLVE(mem_map, cuMemMap, 10020);
+  MOELINK_RESOLVE(mem_unmap, cuMemUnmap, 10020);
+  MOELINK_RESOLVE(mem_set_access, cuMemSetAccess, 10020);
+  MOELINK_RESOLVE(mem_export_to_shareable_handle, cuMemExportToShareableHandle, 10020);
+  MOELINK_RESOLVE(mem_import_from_shareable_handle, cuMemImportFromShareableHandle, 10020);
+  MOELINK_RESOLVE(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange, 11070);
+  MOELINK_RESOLVE(flush_gpu_direct_rdma_writes, cuFlushGPUDirectRDMAWrites, 11030);
+  MOELINK_RESOLVE(ipc_get_mem_handle, cuIpcGetMemHandle, 4010);
+  MOELINK_RESOLVE(ipc_open_mem_handle, cuIpcOpenMemHandle, 11000);
+  MOELINK_RESOLVE(ipc_close_mem_handle, cuIpcCloseMemHandle, 4010);
+  MOELINK_RESOLVE(multicast_create, cuMulticastCreate, 12010);
+  MOELINK_RESOLVE(multicast_add_device, cuMulticastAddDevice, 12010);
+  MOELINK_RESOLVE(multicast_bind_mem, cuMulticastBindMem, 12010);
+  MOELINK_RESOLVE(multicast_unbind, cuMulticastUnbind, 12010);
+  MOELINK_RESOLVE(multicast_get_granularity, cuMulticastGetGranularity, 12010);
+  MOELINK_RESOLVE(stream_create_with_priority, cuStreamCreateWithPriority, 5050);
+  MOELINK_RESOLVE(stream_create, cuStreamCreate, 2000);
+  MOELINK_RESOLVE(stream_destroy, cuStreamDestroy, 4000);
+  MOELINK_RESOLVE(stream_synchronize, cuStreamSynchronize, 2000);
+  MOELINK_RESOLVE(stream_query, cuStreamQuery, 2000);
+  MOELINK_RESOLVE(stream_wait_event, cuStreamWaitEvent, 3020);
+  MOELINK_RESOLVE(stream_is_capturing, cuStreamIsCapturing, 10000);
+  MOELINK_RESOLVE(stream_get_ctx, cuStreamGetCtx, 9020);
+  MOELINK_RESOLVE(stream_begin_capture, cuStreamBeginCapture, 10010);
+  MOELINK_RESOLVE(stream_end_capture, cuStreamEndCapture, 10000);
+  MOELINK_RESOLVE(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, 10010);
+  MOELINK_RESOLVE(event_create, cuEventCreate, 2000);
+  MOELINK_RESOLVE(event_destroy, cuEventDestroy, 4000);
+  MOELINK_RESOLVE(event_record, cuEventRecord, 2000);
+  MOELINK_RESOLVE(event_synchronize, cuEventSynchronize, 2000);
+  MOELINK_RESOLVE(event_query, cuEventQuery, 2000);
+  MOELINK_RESOLVE(event_elapsed_time, cuEventElapsedTime, 12080);
+  MOELINK_RESOLVE(graph_instantiate, cuGraphInstantiateWithFlags, 11040);
+  MOELINK_RESOLVE(graph_upload, cuGraphUpload, 11010);
+  MOELINK_RESOLVE(graph_launch, cuGraphLaunch, 10000);
+  MOELINK_RESOLVE(graph_destroy, cuGraphDestroy, 10000);
+  MOELINK_RESOLVE(graph_exec_destroy, cuGraphExecDestroy, 10000);
+  MOELINK_RESOLVE(module_load_data, cuModuleLoadData, 2000);
+  MOELINK_RESOLVE(module_unload, cuModuleUnload, 2000);
+  MOELINK_RESOLVE(module_get_function, cuModuleGetFunction, 2000);
+  MOELINK_RESOLVE(func_set_attribute, cuFuncSetAttribute, 9000);
+  MOELINK_RESOLVE(func_get_attribute, cuFuncGetAttribute, 2020);
+  MOELINK_RESOLVE(func_load, cuFuncLoad, 12040);
+  MOELINK_RESOLVE(occupancy_max_active_blocks_per_multiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050);
+  MOELINK_RESOLVE(launch_kernel_ex, cuLaunchKernelEx, 11060);
 }
+#undef MOELINK_RESOLVE
 
 Loaded load() {
   Loaded loaded;
