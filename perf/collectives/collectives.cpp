@@ -22,8 +22,9 @@ std::int64_t RankRows::first(int rank) const {
   return std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
 }
 
-std::unique_ptr<Collectives> make_collectives(CollectivesKind kind, const Communicator& communicator, StreamView stream,
-                                              Team& team, std::string& reason) {
+std::unique_ptr<Collectives> make_collectives(CollectivesKind kind, const std::string& transport,
+                                              const Communicator& communicator, StreamView stream, Team& team,
+                                              std::string& reason) {
   const bool host = stream.device().is_host();
   if (kind == CollectivesKind::nccl || (kind == CollectivesKind::best && !host)) {
     return make_nccl_collectives(communicator, stream, reason);
@@ -35,7 +36,7 @@ std::unique_ptr<Collectives> make_collectives(CollectivesKind kind, const Commun
   if (kind == CollectivesKind::best && in_one_process(communicator)) {
     return std::make_unique<SharedMemoryCollectives>(communicator, stream, team);
   }
-  return make_mpi_collectives(communicator, stream, reason);
+  return make_mpi_collectives(transport, communicator, stream, reason);
 }
 
 }  // namespace moelink::perf

@@ -28,12 +28,14 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
 
-  /// "NCCL 2.28.9", "MPI", "host memory".
+  /// "NCCL 2.28.9", "Open MPI v4.1.4, pml ucx, UCX_TLS=tcp,self", "host memory".
   [[nodiscard]] virtual std::string name() const = 0;
   /// `mine` of every rank, in rank order.
   virtual void all_gather(const void* mine, void* all, std::int64_t bytes) = 0;
   /// Rank r gets the sum of everyone's elements [r * count, (r + 1) * count). In what order is the implementation's.
   virtual void reduce_scatter(const void* all, void* mine, std::int64_t count, DataType type) = 0;
+  /// `bytes` to every rank, in rank order, and as many from each.
+  virtual void all_to_all(const void* send, void* receive, std::int64_t bytes) = 0;
   /// Rows to every rank and from every rank, in one group.
   virtual void exchange(const void* send, const RankRows& sent, void* receive, const RankRows& received,
                         std::int64_t row_bytes) = 0;
@@ -42,8 +44,10 @@ class Collectives {
 /// Which library: the best for this device and these ranks, or the one that was asked for.
 enum class CollectivesKind { best, nccl, mpi };
 
-/// Null if these ranks cannot have it; `reason` then says why, on every rank. Collective.
-[[nodiscard]] std::unique_ptr<Collectives> make_collectives(CollectivesKind kind, const Communicator& communicator,
-                                                            StreamView stream, Team& team, std::string& reason);
+/// `transport`: what puts go over, which MPI then has to use, too, if it can ("ucx"); empty: its own choice. Null if these
+/// ranks cannot have it; `reason` then says why, on every rank. Collective.
+[[nodiscard]] std::unique_ptr<Collectives> make_collectives(CollectivesKind kind, const std::string& transport,
+                                                            const Communicator& communicator, StreamView stream,
+                                                            Team& team, std::string& reason);
 
 }  // namespace moelink::perf

@@ -5,8 +5,12 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace moelink::perf {
 namespace {
@@ -22,23 +26,70 @@ int count_of(std::int64_t count, const char* what) {
   return static_cast<int>(count);
 }
 
+/// The value of one of the library's settings, "" if it has no such setting or no value. MPI has started.
+std::string setting(const char* name) {
+  int index = 0;
+  MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;
+  int length = 0;
+  if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS) return "";
+  require(MPI_T_cvar_handle_alloc(index, nullptr, &handle, &length), "MPI_T_cvar_handle_alloc");
+  std::string value(static_cast<std::size_t>(length), '\0');
+  require(MPI_T_cvar_read(handle, value.data()), "MPI_T_cvar_read");
+  MPI_T_cvar_handle_free(&handle);
+  return value.c_str();  // up to the zero
+}
+
 /// MPI is started once in a process, and ends with it.
 class Library {
  public:
-  static const Library& start() {
-    static const Library library;
+  static const Library& start(const std::string& transport) {
+    static const Library library(transport);
     return library;
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
+  /// "Open MPI v4.1.4, pml ucx, UCX_TLS=tcp,self": what it was told to use, and so uses, for it does not start without.
+  [[nodiscard]] const std::string& description() const noexcept { return description_; }
+
  private:
-  Library() {
+  explicit Library(const std::string& transport) {
+    if (transport == "ucx" && std::getenv("OMPI_MCA_pml") == nullptr) {
+      // Left alone, its layer over UCX wants hardware that is worth it; "any" takes what UCX_TLS allows.
+      for (const auto& [name, value] : {std::pair{"OMPI_MCA_pml", "ucx"},
+                                        {"OMPI_MCA_opal_common_ucx_tls", "any"},
+                                        {"OMPI_MCA_opal_common_ucx_devices", "any"}}) {
+        setenv(name, value, 0);  // NOLINT(concurrency-mt-unsafe): before MPI starts, from the thread that starts it
+      }
+    }
     int provided = 0;
     require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    describe();
   }
   ~Library() { MPI_Finalize(); }
+
+  void describe() {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
+    int length = 0;
+    require(MPI_Get_library_version(version.data(), &length), "MPI_Get_library_version");
+    description_ = version.data();
+    description_.resize(std::min(description_.find_first_of(",\n"), description_.size()));
+    int provided = 0;
+    require(MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided), "MPI_T_init_thread");
+    const std::string pml = setting("pml");
+    const std::string btl = setting("btl");
+    MPI_T_finalize();
+    description_ += pml.empty() ? ", transport of its own choice" : ", pml " + pml;
+    if (pml == "ucx") {
+      const char* const transports = std::getenv("UCX_TLS");
+      description_ += std::string(", UCX_TLS=") + (transports != nullptr ? transports : "all");
+    } else if (!btl.empty()) {
+      description_ += ", btl " + btl;
+    }
+  }
+
+  std::string description_;
 };
 
 /// A row as one element, so that counts stay small.
@@ -72,9 +123,9 @@ struct Vector {
 
 class MpiCollectives : public Collectives {
  public:
-  explicit MpiCollectives(StreamView stream) : stream_(stream) {}
+  MpiCollectives(const Library& library, StreamView stream) : library_(library), stream_(stream) {}
 
-  [[nodiscard]] std::string name() const override { return "MPI"; }
+  [[nodiscard]] std::string name() const override { return library_.description(); }
 
   void all_gather(const void* mine, void* all, std::int64_t bytes) override {
     stream_.synchronize();
@@ -90,6 +141,12 @@ class MpiCollectives : public Collectives {
             "MPI_Reduce_scatter_block");
   }
 
+  void all_to_all(const void* send, void* receive, std::int64_t bytes) override {
+    stream_.synchronize();
+    const int count = count_of(bytes, "MPI_Alltoall");
+    require(MPI_Alltoall(send, count, MPI_BYTE, receive, count, MPI_BYTE, MPI_COMM_WORLD), "MPI_Alltoall");
+  }
+
   void exchange(const void* send, const RankRows& sent, void* receive, const RankRows& received,
                 std::int64_t row_bytes) override {
     stream_.synchronize();
@@ -102,20 +159,21 @@ class MpiCollectives : public Collectives {
   }
 
  private:
+  const Library& library_;
   StreamView stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& communicator, StreamView stream,
-                                                  std::string& reason) {
+std::unique_ptr<Collectives> make_mpi_collectives(const std::string& transport, const Communicator& communicator,
+                                                  StreamView stream, std::string& reason) {
   for (int rank = 1; rank < communicator.size(); ++rank) {
     if (communicator.topology().same_process(rank - 1, rank)) {
       reason = "MPI's ranks are processes; start them with mpirun, without --ranks";
       return nullptr;
     }
   }
-  Library::start();
+  const Library& library = Library::start(transport);
   int rank = 0;
   int size = 0;
   require(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
@@ -127,7 +185,7 @@ std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& communicat
   if (rank != communicator.rank()) {
     throw std::runtime_error(fmt::format("rank {} is rank {} of MPI", communicator.rank(), rank));
   }
-  return std::make_unique<MpiCollectives>(stream);
+  return std::make_unique<MpiCollectives>(library, stream);
 }
 
 }  // namespace moelink::perf
@@ -136,7 +194,8 @@ std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& communicat
 
 namespace moelink::perf {
 
-std::unique_ptr<Collectives> make_mpi_collectives(const Communicator&, StreamView, std::string& reason) {
+std::unique_ptr<Collectives> make_mpi_collectives(const std::string&, const Communicator&, StreamView,
+                                                  std::string& reason) {
   reason = "this build has no MPI (apt-get install libopenmpi-dev)";
   return nullptr;
 }

@@ -116,6 +116,11 @@ class NcclCollectives : public Collectives {
             "ncclReduceScatter");
   }
 
+  void all_to_all(const void* send, void* receive, std::int64_t bytes) override {
+    const RankRows one_each{std::vector<std::int64_t>(static_cast<std::size_t>(size_), 1)};
+    exchange(send, one_each, receive, one_each, bytes);
+  }
+
   void exchange(const void* send, const RankRows& sent, void* receive, const RankRows& received,
                 std::int64_t row_bytes) override {
     require(nccl_.group_start(), "ncclGroupStart");

@@ -88,6 +88,15 @@ void SharedMemoryCollectives::reduce_scatter(const void* all, void* mine, std::i
   meet();
 }
 
+void SharedMemoryCollectives::all_to_all(const void* send, void* receive, std::int64_t bytes) {
+  show(send, nullptr);
+  for (int rank = 0; rank < communicator_.size(); ++rank) {
+    const auto* from = static_cast<const std::byte*>(board_->shown[static_cast<std::size_t>(rank)].data);
+    copy(static_cast<std::byte*>(receive) + rank * bytes, from + communicator_.rank() * bytes, bytes);
+  }
+  meet();
+}
+
 void SharedMemoryCollectives::exchange(const void* send, const RankRows& sent, void* receive, const RankRows& received,
                                        std::int64_t row_bytes) {
   show(send, &sent);

@@ -16,6 +16,7 @@ class SharedMemoryCollectives : public Collectives {
   [[nodiscard]] std::string name() const override { return "host memory"; }
   void all_gather(const void* mine, void* all, std::int64_t bytes) override;
   void reduce_scatter(const void* all, void* mine, std::int64_t count, DataType type) override;
+  void all_to_all(const void* send, void* receive, std::int64_t bytes) override;
   void exchange(const void* send, const RankRows& sent, void* receive, const RankRows& received,
                 std::int64_t row_bytes) override;
 

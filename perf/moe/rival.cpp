@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "perf/moe/all_gather.hpp"
+#include "perf/moe/all_to_all.hpp"
 #include "perf/moe/send_receive.hpp"
 #include "perf/moe/separate.hpp"
 
@@ -35,6 +36,12 @@ std::string baseline_words(const std::string& name, const MoeSettings& settings,
         "rank's experts, reduce-scatter of the sums in {}",
         collectives->name(), name_of(AllGather::type_of_sums(settings)));
   }
+  if (name == "mpi") {
+    return fmt::format(
+        "mpi: rows packed for each rank, each token once, ids and weights behind each; counts by MPI_Alltoall, rows by "
+        "MPI_Alltoallv, placed in expert order; parts of sums back the same way; over {}",
+        collectives->name());
+  }
   return fmt::format(
       "{}: rows packed for each rank, each token once, sent and received in one group ({}), placed in "
       "expert order; parts of sums back the same way",
@@ -48,6 +55,7 @@ std::unique_ptr<Rival> make_rival(const std::string& name, const MoeSettings& se
   if (name == "allgather") {
     return std::make_unique<AllGather>(settings, sets, *tools.collectives, tools.stream, tools.team);
   }
+  if (name == "mpi") return std::make_unique<AllToAll>(sets, *tools.collectives, tools.stream, tools.team);
   return std::make_unique<SendReceive>(sets, *tools.collectives, tools.stream);
 }
 

@@ -8,18 +8,6 @@
 namespace moelink::perf {
 namespace {
 
-/// The ranks that own an expert of a token, ascending, each once.
-std::vector<std::int32_t> ranks_of_token(const MoeCase& moe, int source, std::int64_t token) {
-  const Routing& routing = (*moe.sources)[source];
-  std::vector<std::int32_t> ranks;
-  for (std::int64_t entry = token * routing.top_k; entry < (token + 1) * routing.top_k; ++entry) {
-    ranks.push_back(moe.placement->owner_of(routing.expert_ids[static_cast<std::size_t>(entry)]));
-  }
-  std::ranges::sort(ranks);
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return ranks;
-}
-
 /// Tokens of other ranks, and own ones, that have an expert here: by source, then by token.
 struct Arrivals {
   explicit Arrivals(const MoeCase& moe) {
@@ -45,7 +33,7 @@ struct Arrivals {
 /// The ranks that each own token goes to, [tokens, most_ranks], -1 behind the last.
 struct Departures {
   explicit Departures(const MoeCase& moe)
-      : most_ranks(std::min(moe.sources->top_k(), moe.placement->num_ranks)),
+      : most_ranks(most_ranks_of(moe)),
         sent{std::vector<std::int64_t>(static_cast<std::size_t>(moe.placement->num_ranks), 0)} {
     for (std::int64_t token = 0; token < moe.own_tokens().rows; ++token) {
       const std::vector<std::int32_t> of_token = ranks_of_token(moe, moe.source(), token);
@@ -59,10 +47,6 @@ struct Departures {
   RankRows sent;
   std::vector<std::int32_t> ranks;
 };
-
-Buffer buffer_of(Device device, std::int64_t rows, std::int64_t row_bytes) {
-  return {device, static_cast<std::size_t>(std::max<std::int64_t>(rows * row_bytes, 256))};
-}
 
 }  // namespace
 
@@ -83,23 +67,16 @@ SendReceive::Local SendReceive::make_local(const MoeSet& set) const {
   const std::int64_t num_sent = std::max<std::int64_t>(departures.sent.total(), 1);
   const std::int64_t num_arrived = std::max<std::int64_t>(arrivals.received.total(), 1);
 
-  ExchangeConfig pack_config = twin_config(set, num_tokens);
-  pack_config.num_experts = moe.placement->num_ranks;
-  pack_config.top_k = departures.most_ranks;
-  pack_config.max_rows = num_sent;
-  pack_config.max_rows_per_expert = 0;
-  pack_config.max_alignment = 1;
-  pack_config.weights_on_input = false;
-  Local local{.packer = Exchange(Communicator::single(device), pack_config),
+  Local local{.packer = Exchange(Communicator::single(device), packer_config(set, num_tokens, num_sent)),
               .placer = Exchange(Communicator::single(device), twin_config(set, num_arrived)),
               .ranks_of_tokens = uploaded(departures.ranks, stream_),
-              .packed = buffer_of(device, num_sent, row_bytes),
-              .arrived = buffer_of(device, num_arrived, row_bytes),
+              .packed = rows_buffer(device, num_sent, row_bytes),
+              .arrived = rows_buffer(device, num_arrived, row_bytes),
               .ids = uploaded(arrivals.ids, stream_),
               .weights = uploaded(arrivals.weights, stream_),
-              .parts = buffer_of(device, num_arrived, out_row_bytes),
-              .parts_home = buffer_of(device, num_sent, out_row_bytes),
-              .output = buffer_of(device, num_tokens, out_row_bytes),
+              .parts = rows_buffer(device, num_arrived, out_row_bytes),
+              .parts_home = rows_buffer(device, num_sent, out_row_bytes),
+              .output = rows_buffer(device, num_tokens, out_row_bytes),
               .sent = departures.sent,
               .received = arrivals.received,
               .pack = {},

@@ -100,6 +100,10 @@ void MoeFlags::add_rank_traffic_flags(CLI::App& app) {
   add("--tokens-per-rank", tokens_per_rank, "one number for each rank, instead of --tokens: 5,0,3K")->type_name("LIST");
   add("--phase", phase, "fused, or split: send and receive are calls of their own, each timed")
       ->check(CLI::IsMember({"fused", "split"}));
+  add("--transport", transport,
+      "p2p: loopback, verbs or ucx; what puts between nodes go over (default: the library's choice)")
+      ->envname("MOELINK_PUT")
+      ->check(CLI::IsMember({"loopback", "verbs", "ucx"}));
   add("--replicas", replicas, "nvlink, p2p: expert e lives in 1 + e mod this many places")->check(CLI::Range(1, 64));
   add("--sum", sum, "tp: automatic, or how combine sums: push, pull, two_shot, nvls (in the switch's order), separate");
   app.add_flag("--fp32-partials", fp32_partials, "nvlink, p2p: a rank's part of a token's sum travels in fp32")
@@ -115,6 +119,7 @@ MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator
       replicas(flags.replicas),
       fp32_partials(flags.fp32_partials),
       sum(value_of(flags.sum, "--sum", kSums)),
+      transport(mode == Mode::p2p ? flags.transport : ""),
       split(flags.phase == "split"),
       routing(routing_of_name(flags.routing)),
       layout(value_of(flags.layout, "--layout", kLayouts)),

@@ -23,6 +23,7 @@ struct MoeFlags {
   ModelFlags model;
   std::string baseline;
   std::string tokens_per_rank;
+  std::string transport;
   std::string phase = "fused";
   std::string routing = "uniform";
   std::string layout = "packed";
@@ -57,7 +58,8 @@ struct MoeSettings {
   int replicas;
   bool fp32_partials;
   TensorParallelSum sum;
-  bool split;  ///< calls in halves, each timed
+  std::string transport;  ///< of puts between nodes: p2p alone; empty: there are none, or the library chooses
+  bool split;             ///< calls in halves, each timed
   RoutingKind routing;
   Layout layout;
   DataType payload;

@@ -20,7 +20,7 @@ void on_ranks(Body&& body) {
     Team team(2);
     const Stream stream(Device::host(), {.num_threads = 1});
     std::string reason;
-    const auto collectives = make_collectives(CollectivesKind::best, communicator, stream, team, reason);
+    const auto collectives = make_collectives(CollectivesKind::best, "", communicator, stream, team, reason);
     ASSERT_NE(collectives, nullptr) << reason;
     body(communicator.rank(), *collectives);
   });
@@ -52,6 +52,19 @@ TEST(Collectives, ReduceScatterGivesEachRankItsSums) {
   });
 }
 
+TEST(Collectives, AllToAllBringsEachRankWhatIsMeantForIt) {
+  on_ranks([](int rank, Collectives& collectives) {
+    for (int again = 0; again < 2; ++again) {
+      std::vector<std::int64_t> out;
+      for (int peer = 0; peer < kRanks; ++peer) out.push_back(100 * rank + 10 * peer + again);
+      std::vector<std::int64_t> in(kRanks, -1);
+      collectives.all_to_all(out.data(), in.data(), sizeof(std::int64_t));
+      for (int peer = 0; peer < kRanks; ++peer)
+        EXPECT_EQ(in[static_cast<std::size_t>(peer)], 100 * peer + 10 * rank + again);
+    }
+  });
+}
+
 TEST(Collectives, ExchangeBringsEachSourcesRowsInItsOrderAlsoNone) {
   on_ranks([](int rank, Collectives& collectives) {
     // Rank a sends a * b rows to rank b, each with both their numbers.
@@ -78,10 +91,10 @@ TEST(Collectives, WhatRanksCannotHaveIsNullWithTheReasonOnAllOfThem) {
     Team team(1);
     const Stream stream(Device::host(), {.num_threads = 1});
     std::string reason;
-    EXPECT_EQ(make_collectives(CollectivesKind::nccl, communicator, stream, team, reason), nullptr);
+    EXPECT_EQ(make_collectives(CollectivesKind::nccl, "", communicator, stream, team, reason), nullptr);
     EXPECT_NE(reason.find("NCCL"), std::string::npos) << reason;
     reason.clear();
-    EXPECT_EQ(make_collectives(CollectivesKind::mpi, communicator, stream, team, reason), nullptr);
+    EXPECT_EQ(make_collectives(CollectivesKind::mpi, "ucx", communicator, stream, team, reason), nullptr);
     EXPECT_NE(reason.find("MPI"), std::string::npos) << reason;
   });
 }
