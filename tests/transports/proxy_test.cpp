@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -14,7 +17,9 @@
 #include "moelink/device/put/hand_over.cuh"
 #include "put_rank.hpp"
 #include "ranks.hpp"
+#include "support/temporary_directory.hpp"
 #include "transports/loopback/put.hpp"
+#include "transports/proxy/nearness.hpp"
 #include "transports/put_group.hpp"
 #if MOELINK_HAVE_VERBS
 #include "soft_nic_case.hpp"
@@ -204,7 +209,7 @@ TEST(Proxy, ALinkThatBreaksEndsTheSendersWaitsAndTheReceiversAtTheirDeadlineNami
 #endif
 
 /// A transport that does not poll while it is stopped, and changes what it puts.
-class AlteredPut final : public PutTransport {
+class AlteredPut : public PutTransport {
  public:
   AlteredPut(std::unique_ptr<PutTransport> inner, std::function<void(Put&)> alter, std::atomic<bool>& is_stopped)
       : inner_(std::move(inner)), alter_(std::move(alter)), is_stopped_(is_stopped) {}
@@ -323,6 +328,82 @@ TEST(Proxy, ChannelsThatDifferAreRefusedOnEveryRankAndTheProxyLivesOn) {
        })) {
     EXPECT_EQ(failure, "");
   }
+}
+
+/// A transport whose poll() does not come back while it is stuck.
+class StuckPut final : public AlteredPut {
+ public:
+  StuckPut(std::unique_ptr<PutTransport> inner, std::atomic<bool>& is_stuck)
+      : AlteredPut(
+            std::move(inner), [](Put&) {}, never_),
+        is_stuck_(is_stuck) {}
+  [[nodiscard]] std::size_t poll(std::span<PutEvent> events) override {
+    while (is_stuck_) std::this_thread::sleep_for(1ms);
+    return AlteredPut::poll(events);
+  }
+
+ private:
+  std::atomic<bool> never_{false};
+  std::atomic<bool>& is_stuck_;
+};
+
+TEST(Proxy, OneThatIsStuckInItsTransportIsAnErrorNotAHang) {
+  std::atomic<bool> is_stuck{true};
+  const auto failures = run_ranks({0}, [&](Rendezvous& meet) {
+    const PutOptions put{.rank = 0, .num_ranks = 1, .deadline = 100ms};
+    auto transport = std::make_unique<StuckPut>(make_loopback_put(put), is_stuck);
+    connect_puts(meet, *transport);
+    PutProxy proxy(std::move(transport), {.put = put});
+    std::vector<std::byte> memory(64);
+    const PutChannelConfig config{.regions = {{memory.data(), memory.size()}}};
+    std::this_thread::sleep_for(20ms);  // until its thread is in poll()
+    try {
+      (void)proxy.open(meet, config);
+      ADD_FAILURE() << "opened";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::timeout);
+      EXPECT_NE(std::string(error.what()).find("stuck in "), std::string::npos) << error.what();
+    }
+    is_stuck = false;
+    (void)proxy.open(meet, config);  // what was given up is not done later
+  });
+  EXPECT_EQ(failures[0], "");
+}
+
+TEST(Nearness, ListsOfProcessorsAreReadAsLinuxWritesThem) {
+  EXPECT_EQ(processors_of_list("0-3,8,10-11"), (std::vector<int>{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_EQ(processors_of_list("7"), std::vector<int>{7});
+  for (const char* bad : {"", "x", "3-", "1,,2", "1;2", "-4", "99999999999"}) {
+    EXPECT_EQ(processors_of_list(bad), std::vector<int>()) << bad;
+  }
+}
+
+TEST(Nearness, AThreadStaysNearADeviceOnlyWhereItMayRunThere) {
+  const auto processors_of = [](std::thread& thread) {
+    cpu_set_t set;
+    EXPECT_EQ(pthread_getaffinity_np(thread.native_handle(), sizeof(set), &set), 0);
+    std::vector<int> processors;
+    for (int i = 0; i < CPU_SETSIZE; ++i) {
+      if (CPU_ISSET(i, &set)) processors.push_back(i);
+    }
+    return processors;
+  };
+  const TemporaryDirectory folder;
+  std::atomic<bool> end{false};
+  std::thread thread([&] {
+    while (!end) std::this_thread::sleep_for(1ms);
+  });
+  const std::vector<int> before = processors_of(thread);
+  EXPECT_FALSE(keep_near(thread, ""));
+  EXPECT_FALSE(keep_near(thread, folder.path()));  // nothing said
+  std::ofstream(folder.path() / "local_cpulist") << "1000-1001\n";
+  EXPECT_FALSE(keep_near(thread, folder.path()));
+  EXPECT_EQ(processors_of(thread), before);
+  std::ofstream(folder.path() / "local_cpulist") << before.back() << "\n";
+  EXPECT_EQ(keep_near(thread, folder.path()), before.size() > 1);
+  EXPECT_EQ(processors_of(thread), std::vector<int>{before.back()});
+  end = true;
+  thread.join();
 }
 
 TEST(Proxy, NumbersOfExchangesAreUsedAgainAfterAFarewellAndDestructionHasADeadline) {

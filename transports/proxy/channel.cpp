@@ -96,6 +96,8 @@ PutChannel::~PutChannel() {
     proxy_.close(view_.exchange);
   } catch (const std::exception& error) {
     warn_once(text("closing a channel of puts failed: ", error.what()));
+    // A proxy that is stuck may wake up and write flags: their memory stays.
+    (void)new PinnedBuffer(std::move(shared_));  // NOLINT(cppcoreguidelines-owning-memory)
   }
 }
 

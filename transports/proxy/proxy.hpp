@@ -74,7 +74,8 @@ class PutProxy {
     [[nodiscard]] bool is_busy() const noexcept { return next < waiting.size() || num_started != num_sent; }
   };
 
-  /// Runs `work` on the proxy's thread, and throws what it throws.
+  /// Runs `work` on the proxy's thread, and throws what it throws; ErrorCode::timeout if the thread does not come to it
+  /// within options.put.deadline, for it is stuck in the transport.
   void call(const std::function<void()>& work);
   void connect(Rendezvous& rendezvous, const PutChannel& channel, const PutChannelConfig& config);
   [[nodiscard]] u64 held_exchanges() const;

@@ -10,10 +10,9 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <unordered_map>
 
-#include "base/cuda_driver.hpp"
+#include "transports/pci_path.hpp"
 #include "transports/put_check.hpp"
 #include "transports/verbs/nic.hpp"
 #include "transports/verbs/shard.hpp"
@@ -76,26 +75,6 @@ class VerbsRemote final : public RemoteRegion {
   std::uint64_t address_;
   std::vector<std::uint32_t> keys_;  // by lane
 };
-
-std::string pci_path_of(Device device) {
-#if MOELINK_HAVE_CUDA
-  if (device.is_cuda()) {
-    const CudaDriver& driver = CudaDriver::get();
-    char bus_id[16] = {};
-    if (driver.device_get_pci_bus_id(bus_id, sizeof(bus_id), device.ordinal()) == CUDA_SUCCESS) {
-      std::string lower = bus_id;
-      std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-      char* path = ::realpath(text("/sys/bus/pci/devices/", lower).c_str(), nullptr);
-      const std::string result = path != nullptr ? path : "";
-      std::free(path);
-      return result;
-    }
-  }
-#else
-  (void)device;
-#endif
-  return "";
-}
 
 class VerbsPut final : public PutTransport {
  public:
