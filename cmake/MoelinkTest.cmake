@@ -5,6 +5,7 @@
 # builds <name> into build/bin, linked with every layer (moelink_internal). `host` is the label if none is given:
 #   host      runs anywhere                         gpu       needs a CUDA device      mpi    runs under mpirun
 #   jit       compiles kernels, no device needed    multigpu  needs two or more        vm     boots a virtual machine
+#   hosts     namespaces as hosts, needs root       (tests/scripts)
 #   tsan      also belongs in the ThreadSanitizer build (MOELINK_SANITIZER=thread)
 #   asan      also belongs in the AddressSanitizer build (MOELINK_SANITIZER=address)
 # A sanitizer build contains only the executables that carry its label. TIMEOUT is per case, 60 seconds by default, and
@@ -13,7 +14,7 @@
 # What a case needs and does not find, it says with GTEST_SKIP() << reason. An executable without cases fails.
 include(GoogleTest)
 
-set(MOELINK_TEST_LABELS host jit mpi tsan asan gpu multigpu vm)
+set(MOELINK_TEST_LABELS host jit mpi tsan asan gpu multigpu vm hosts)
 set(MOELINK_LABEL_OF_SANITIZER_thread tsan)
 set(MOELINK_LABEL_OF_SANITIZER_address asan)
 set(MOELINK_TEST_ENVIRONMENT "TSAN_OPTIONS=second_deadlock_stack=1"

@@ -38,6 +38,10 @@ pkg-config                              pkg-config'
 useful_for_tests='
 mpirun                                  openmpi-bin
 mpicxx                                  libopenmpi-dev
+ucp/api/ucp.h                           libucx-dev
+infiniband/verbs.h                      libibverbs-dev
+ip                                      iproute2
+python3                                 python3
 spin                                    spin'
 
 have() {  # a command, or a header

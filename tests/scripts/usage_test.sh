@@ -24,3 +24,6 @@ expect 2 "'README.md' is no .cpp file" lint.sh README.md
 expect 0 'scripts/lint.sh \[file.cpp...\]' lint.sh --help
 expect 2 'usage: scripts/format.sh' format.sh --nonesuch
 expect 0 'scripts/demo.sh \[flags of moelink-generate...\]' demo.sh --help
+expect 2 "unknown argument '--nonesuch'" test-hosts.sh --nonesuch
+expect 2 "is no number of microseconds" test-hosts.sh --delay 1ms
+expect 2 'there is no /nonesuch/put_perf' test-hosts.sh --bin /nonesuch
