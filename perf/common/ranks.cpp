@@ -65,14 +65,23 @@ std::vector<double> slowest_of_ranks(const Communicator& communicator, const std
   return slowest;
 }
 
-std::int64_t sum_over_ranks(const Communicator& communicator, std::int64_t mine) {
-  std::int64_t sum = 0;
+namespace {
+
+template <class T>
+T sum_of(const Communicator& communicator, T mine) {
+  T sum = 0;
   for (const std::vector<std::byte>& part : communicator.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    std::int64_t value = 0;
+    T value = 0;
     std::memcpy(&value, part.data(), std::min(part.size(), sizeof(value)));
     sum += value;
   }
   return sum;
 }
+
+}  // namespace
+
+std::int64_t sum_over_ranks(const Communicator& communicator, std::int64_t mine) { return sum_of(communicator, mine); }
+
+double sum_over_ranks(const Communicator& communicator, double mine) { return sum_of(communicator, mine); }
 
 }  // namespace moelink::perf

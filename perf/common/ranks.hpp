@@ -34,5 +34,6 @@ void run_on_ranks(const RankFlags& ranks, const PlaceFlags& place,
 
 /// The sum over ranks. Collective.
 [[nodiscard]] std::int64_t sum_over_ranks(const Communicator& communicator, std::int64_t mine);
+[[nodiscard]] double sum_over_ranks(const Communicator& communicator, double mine);
 
 }  // namespace moelink::perf

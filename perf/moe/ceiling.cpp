@@ -26,13 +26,14 @@ class RowMoves {
       stream.synchronize();
       const int top_k = set->moe().sources->top_k();
       const auto num_tokens = static_cast<std::int64_t>(rows.size()) / top_k;
+      // Where tokens are longer than rows, because dispatch quantises them, it is the rows that are moved.
       const auto traffic = [&](MutableMatrixView tokens, MutableMatrixView expert_rows) {
         return RowTraffic{.token_rows = room_for(num_tokens, tokens),
                           .expert_rows = expert_rows.data,
                           .row_of_entry = places,
                           .num_tokens = num_tokens,
                           .top_k = top_k,
-                          .row_bytes = tokens.row_bytes()};
+                          .row_bytes = expert_rows.row_bytes()};
       };
       expand_.push_back(traffic(set->tokens(), set->rows()));
       gather_.push_back(traffic(set->output(), set->expert_output()));

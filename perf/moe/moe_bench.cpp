@@ -174,22 +174,29 @@ void MoeBench::time(const Turns& turns, MoeResult& result) {
   fill(turns.combine, result.combine);
 }
 
+/// Of this rank.
+struct MoeBench::Findings {
+  Mismatches dispatch;
+  Mismatches combine;
+  RelativeError error;
+};
+
 /// One round: dispatch, experts, combine on every set, run the way they are timed, and every value compared.
-void MoeBench::check_round(MoeSets& sets, const Turns& turns, Mismatches& dispatch, Mismatches& combine) {
+void MoeBench::check_round(MoeSets& sets, const Turns& turns, Findings& findings) {
   const int rank = communicator_.rank();
   for (const auto& set : sets) set->poison();
   turns.run(turns.dispatch.calls);
   communicator_.barrier();  // nobody copies while another rank's kernels wait
   for (const auto& set : sets) {
     if (hooks_.after_dispatch) hooks_.after_dispatch(rank, set->rows(), stream_);
-    set->check_dispatch(team_, dispatch);
+    set->check_dispatch(team_, findings.dispatch);
     set->run_experts(team_);
   }
   turns.run(turns.combine.calls);
   communicator_.barrier();
   for (const auto& set : sets) {
     if (hooks_.after_combine) hooks_.after_combine(rank, set->output(), stream_);
-    set->check_combine(team_, combine);
+    set->check_combine(team_, findings.combine, findings.error);
   }
 }
 
@@ -213,13 +220,17 @@ void MoeBench::check_rival(MoeSets& sets, const Turns& turns, Rival& rival) {
 }
 
 void MoeBench::check(MoeSets& sets, const Turns& turns, Rival* rival, MoeResult& result) {
-  Mismatches dispatch;
-  Mismatches combine;
-  for (int round = 0; round < flags_.measure.check; ++round) check_round(sets, turns, dispatch, combine);
-  result.dispatch.wrong = sum_over_ranks(communicator_, dispatch.count());
-  result.dispatch.first_wrong = dispatch.first();
-  result.combine.wrong = sum_over_ranks(communicator_, combine.count());
-  result.combine.first_wrong = combine.first();
+  Findings findings;
+  for (int round = 0; round < flags_.measure.check; ++round) check_round(sets, turns, findings);
+  result.dispatch.wrong = sum_over_ranks(communicator_, findings.dispatch.count());
+  result.dispatch.first_wrong = findings.dispatch.first();
+  result.combine.wrong = sum_over_ranks(communicator_, findings.combine.count());
+  result.combine.first_wrong = findings.combine.first();
+  if (settings_.is_quantized()) {
+    const RelativeError& error = findings.error;
+    result.combine.error = RelativeError::of(sum_over_ranks(communicator_, error.squared_differences()),
+                                             sum_over_ranks(communicator_, error.squared_values()));
+  }
   if (rival != nullptr) check_rival(sets, turns, *rival);
 }
 

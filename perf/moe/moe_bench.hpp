@@ -42,6 +42,7 @@ struct PhaseResult {
   std::optional<double> ceiling_us = {};   ///< CUDA: the best plain kernel that only moves the rows inside this memory
   std::optional<double> baseline_us = {};  ///< another way to do the same
   std::optional<std::int64_t> wrong = {};  ///< over all ranks; none: not checked
+  std::optional<double> error = {};        ///< of the output, relative to the one of rows that were not quantised
   std::string first_wrong = {};            ///< words for the first wrong value on this rank
 
   [[nodiscard]] double logical_gbps() const { return gbps(logical_bytes); }
@@ -90,7 +91,8 @@ class MoeBench {
   [[nodiscard]] Turns make_turns(MoeSets& sets, Rival* rival, MoeResult& result);
   void time(const Turns& turns, MoeResult& result);
   void check(MoeSets& sets, const Turns& turns, Rival* rival, MoeResult& result);
-  void check_round(MoeSets& sets, const Turns& turns, Mismatches& dispatch, Mismatches& combine);
+  struct Findings;
+  void check_round(MoeSets& sets, const Turns& turns, Findings& findings);
   void check_rival(MoeSets& sets, const Turns& turns, Rival& rival);
   [[nodiscard]] std::optional<double> slowest(const std::optional<double>& mine) const;
 

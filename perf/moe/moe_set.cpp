@@ -15,8 +15,43 @@ namespace {
 
 constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  // host copies of device memory are no larger
 
-std::int64_t row_bytes_of(const MoeSettings& settings, const Model& model) {
+constexpr float kTensorScale = 0.001F;  // of nvfp4: largest magnitudes of 2 come to 333 of the 448 that a scale can be
+
+BlockFormat format_of(const MoeSettings& settings) {
+  return {.name = settings.quantize, .tensor_scale = settings.quantize == Quantization::nvfp4 ? kTensorScale : 1};
+}
+
+/// Of one token before it is quantised.
+std::int64_t unquantized_row_bytes_of(const MoeSettings& settings, const Model& model) {
   return model.hidden * static_cast<std::int64_t>(size_of(settings.payload));
+}
+
+/// As it travels.
+std::int64_t row_bytes_of(const MoeSettings& settings, const Model& model) {
+  return settings.is_quantized() ? format_of(settings).row_bytes(model.hidden)
+                                 : unquantized_row_bytes_of(settings, model);
+}
+std::int64_t scale_bytes_of(const MoeSettings& settings, const Model& model) {
+  return settings.is_quantized() ? format_of(settings).scale_bytes(model.hidden) : settings.scale_bytes;
+}
+
+/// What a call passes for one token, scales included.
+std::int64_t input_bytes_of(const MoeSettings& settings, const Model& model) {
+  return settings.is_quantized() && !settings.prequantized
+             ? unquantized_row_bytes_of(settings, model)
+             : row_bytes_of(settings, model) + scale_bytes_of(settings, model);
+}
+
+/// Of a Payload, and of the tokens' view.
+DataType input_type_of(const MoeSettings& settings) {
+  return settings.prequantized ? DataType::bytes : settings.payload;
+}
+Payload payload_of(const MoeSettings& settings, const Model& model) {
+  const DataType type = input_type_of(settings);
+  if (settings.is_quantized() && !settings.prequantized) return {.type = type, .quantize = settings.quantize};
+  return {.type = type,
+          .row_bytes = type == DataType::bytes ? row_bytes_of(settings, model) : 0,
+          .scale_bytes = scale_bytes_of(settings, model)};
 }
 
 std::int64_t output_row_bytes_of(const MoeSettings& settings, const Model& model) {
@@ -49,10 +84,10 @@ Sources make_sources(const MoeSettings& settings, const Model& model, const std:
 
 /// One matrix for each source, of seeds of their own.
 std::vector<RandomMatrix> matrices(DataType type, const std::vector<std::int64_t>& tokens_of_source,
-                                   std::int64_t row_bytes, std::uint64_t seed) {
+                                   std::int64_t row_bytes, std::uint64_t seed, bool varied) {
   std::vector<RandomMatrix> of_source;
   for (const std::int64_t num_tokens : tokens_of_source) {
-    of_source.push_back({type, num_tokens, row_bytes, derived_seed(seed, of_source.size())});
+    of_source.push_back({type, num_tokens, row_bytes, derived_seed(seed, of_source.size()), varied});
   }
   return of_source;
 }
@@ -80,7 +115,6 @@ std::int64_t buffer_rows(const MoeSettings& settings, const Placement& placement
 ExchangeConfig config_of(const MoeSettings& settings, const Model& model, const Placement& placement,
                          std::int64_t max_tokens, std::int64_t capacity) {
   const bool packed = settings.layout == Layout::packed;
-  const std::int64_t opaque_row_bytes = settings.payload == DataType::bytes ? row_bytes_of(settings, model) : 0;
   return {.mode = settings.mode,
           .replicated_inputs = settings.mode == Mode::tensor_parallel,
           .tp_size = settings.tp_size,
@@ -96,7 +130,7 @@ ExchangeConfig config_of(const MoeSettings& settings, const Model& model, const 
           .max_rows = packed ? capacity : 0,
           .max_rows_per_expert = packed ? 0 : capacity,
           .max_alignment = settings.alignment,
-          .payloads = {{.type = settings.payload, .row_bytes = opaque_row_bytes, .scale_bytes = settings.scale_bytes}},
+          .payloads = {payload_of(settings, model)},
           .combine_types = {{.expert_output = settings.computed(), .output = settings.computed()}},
           .weights_on_input = settings.weight_mode == WeightMode::on_input,
           .own_rows = false};
@@ -104,7 +138,8 @@ ExchangeConfig config_of(const MoeSettings& settings, const Model& model, const 
 
 RowBytes row_bytes_of_call(const MoeSettings& settings, const Model& model) {
   const std::int64_t computed = output_row_bytes_of(settings, model);
-  return {.token = row_bytes_of(settings, model) + settings.scale_bytes,
+  return {.input = input_bytes_of(settings, model),
+          .token = row_bytes_of(settings, model) + scale_bytes_of(settings, model),
           .expert_output = computed,
           .part = settings.rounds_parts() ? computed : model.hidden * std::int64_t{4},
           .output = computed};
@@ -145,17 +180,18 @@ MoeSet::MoeSet(const MoeSettings& settings, const Model& model, const std::vecto
       sources_(make_sources(settings, model, tokens_of_source, seed)),
       capacity_(capacity_of(settings, sources_, placement_)),
       plan_(plan_rows(settings, sources_, placement_, capacity_)),
-      case_{
-          .sources = &sources_,
-          .placement = &placement_,
-          .plan = &plan_,
-          .tokens = matrices(settings.payload, tokens_of_source, row_bytes_of(settings, model), derived_seed(seed, 1)),
-          .scales = matrices(DataType::bytes, tokens_of_source, settings.scale_bytes, derived_seed(seed, 2)),
-          .weight_mode = settings.weight_mode,
-          .hidden = model.hidden,
-          .expert_output = settings.computed(),
-          .output = settings.computed(),
-          .rounded_parts = settings.rounds_parts()},
+      case_{.sources = &sources_,
+            .placement = &placement_,
+            .plan = &plan_,
+            .tokens = matrices(settings.payload, tokens_of_source, unquantized_row_bytes_of(settings, model),
+                               derived_seed(seed, 1), settings.is_quantized()),
+            .scales = matrices(DataType::bytes, tokens_of_source, settings.scale_bytes, derived_seed(seed, 2), false),
+            .format = format_of(settings),
+            .weight_mode = settings.weight_mode,
+            .hidden = model.hidden,
+            .expert_output = settings.computed(),
+            .output = settings.computed(),
+            .rounded_parts = settings.rounds_parts()},
       traffic_(traffic_of(settings.mode, sources_, placement_,
                           settings.layout == Layout::packed ? sources_.num_entries() : capacity_,
                           row_bytes_of_call(settings, model))),
@@ -165,36 +201,61 @@ MoeSet::MoeSet(const MoeSettings& settings, const Model& model, const std::vecto
   const std::int64_t num_tokens = case_.routing().num_tokens;
   const std::int64_t num_rows = buffer_rows(settings, placement_, capacity_);
   const std::int64_t output_row_bytes = output_row_bytes_of(settings, model);
-  tokens_ = buffer_of(device, num_tokens * case_.own_tokens().row_bytes);
-  scales_ = buffer_of(device, num_tokens * settings.scale_bytes);
-  rows_ = buffer_of(device, num_rows * case_.own_tokens().row_bytes);
+  const DataType input_type = input_type_of(settings);
+  const std::int64_t row_columns = settings.rows_are_opaque() ? case_.row_bytes() : model.hidden;
+  rows_ = buffer_of(device, num_rows * case_.row_bytes());
   output_ = buffer_of(device, num_tokens * output_row_bytes);
-  upload(case_.own_tokens(), tokens_.data(), stream, team);
-  if (settings.scale_bytes != 0) upload(case_.own_scales(), scales_.data(), stream, team);
+  upload_tokens(settings, team);
   upload_routing();
 
-  dispatch_args_ = {.tokens = {tokens_.data(), settings.payload, num_tokens, model.hidden},
-                    .expert_ids = {ids_.data(), index_},
-                    .weights = weights_.as<float>(),
-                    .layout = settings.layout,
-                    .alignment = settings.alignment,
-                    .weight_mode = settings.weight_mode,
-                    .rows = {rows_.data(), settings.payload, num_rows, model.hidden},
-                    .expert_map = placement_.expert_map.empty() ? nullptr : expert_map_.as<std::int32_t>(),
-                    .max_sms = settings.max_sms};
-  if (settings.scale_bytes != 0) {
-    dispatch_args_.scales = {scales_.data(), DataType::bytes, num_tokens, settings.scale_bytes};
+  dispatch_args_ = {
+      .tokens = {tokens_.data(), input_type, num_tokens, input_type == DataType::bytes ? row_columns : model.hidden},
+      .expert_ids = {ids_.data(), index_},
+      .weights = weights_.as<float>(),
+      .layout = settings.layout,
+      .alignment = settings.alignment,
+      .weight_mode = settings.weight_mode,
+      .rows = {rows_.data(), case_.row_type(), num_rows, row_columns},
+      .expert_map = placement_.expert_map.empty() ? nullptr : expert_map_.as<std::int32_t>(),
+      .max_sms = settings.max_sms,
+      .quantize = settings.prequantized ? Quantization::none : settings.quantize,
+      .tensor_scale = tensor_scale_.as<float>()};
+  if (scales_.size_bytes() != 0) {
+    dispatch_args_.scales = {scales_.data(), DataType::bytes, num_tokens, case_.scale_bytes()};
   }
   combine_args_ = {.expert_output = dispatch_args_.rows,
                    .output = {output_.data(), settings.computed(), num_tokens, model.hidden},
                    .max_sms = settings.max_sms};
-  if (settings.payload == DataType::bytes) {
+  if (settings.rows_are_opaque()) {
     expert_output_ = buffer_of(device, num_rows * output_row_bytes);
     combine_args_.expert_output = {expert_output_.data(), settings.computed(), num_rows, model.hidden};
     upload({settings.computed(), num_rows, output_row_bytes, derived_seed(seed, 3)}, expert_output_.data(), stream,
            team);
   }
   poison();
+}
+
+/// Tokens as the caller of dispatch has them, and the scales that come with them.
+void MoeSet::upload_tokens(const MoeSettings& settings, Team& team) {
+  const Device device = stream_.device();
+  const std::int64_t num_tokens = case_.own_tokens().rows;
+  if (settings.is_quantized()) {
+    tensor_scale_ = buffer_of(device, sizeof(float));
+    copy_bytes(tensor_scale_.data(), &case_.format.tensor_scale, sizeof(float), stream_);
+    stream_.synchronize();
+  }
+  if (settings.is_quantized() && !settings.prequantized) {
+    tokens_ = buffer_of(device, num_tokens * case_.own_tokens().row_bytes);
+    upload(case_.own_tokens(), tokens_.data(), stream_, team);
+    return;
+  }
+  tokens_ = buffer_of(device, num_tokens * case_.row_bytes());
+  const auto row = [&](std::int64_t token, std::byte* to) { case_.make_row(case_.source(), token, to); };
+  upload_rows(num_tokens, case_.row_bytes(), row, tokens_.data(), stream_, team);
+  if (case_.scale_bytes() == 0) return;
+  scales_ = buffer_of(device, num_tokens * case_.scale_bytes());
+  const auto scales = [&](std::int64_t token, std::byte* to) { case_.make_scales(case_.source(), token, to); };
+  upload_rows(num_tokens, case_.scale_bytes(), scales, scales_.data(), stream_, team);
 }
 
 void MoeSet::upload_routing() {
@@ -256,7 +317,7 @@ void MoeSet::check_metadata(Mismatches& mismatches) const {
 }
 
 void MoeSet::check_rows(Team& team, Mismatches& mismatches) {
-  const std::int64_t row_bytes = case_.own_tokens().row_bytes;
+  const std::int64_t row_bytes = case_.row_bytes();
   in_pieces(plan_.num_rows(), row_bytes, [&](std::int64_t first, std::int64_t count) {
     HostPiece rows(rows_.as<std::byte>() + first * row_bytes, count * row_bytes, stream_);
     perf::check_rows(case_, first, count, rows.data(), team, mismatches);
@@ -266,29 +327,31 @@ void MoeSet::check_rows(Team& team, Mismatches& mismatches) {
 void MoeSet::check_dispatch(Team& team, Mismatches& mismatches) {
   check_metadata(mismatches);
   check_rows(team, mismatches);
-  const std::int64_t scale_bytes = case_.own_scales().row_bytes;
+  const std::int64_t scale_bytes = case_.scale_bytes();
   if (scale_bytes == 0) return;
   HostPiece scales(batch_.scales.data, plan_.num_rows() * scale_bytes, stream_);
   check_scales(case_, 0, plan_.num_rows(), scales.data(), team, mismatches);
 }
 
 void MoeSet::run_experts(Team& team) {
-  const std::int64_t row_bytes = case_.own_tokens().row_bytes;
+  const std::int64_t row_bytes = case_.row_bytes();
+  const std::int64_t scale_bytes = case_.is_quantized() ? case_.scale_bytes() : 0;
   const std::int64_t output_row_bytes = combine_args_.expert_output.row_bytes();
   auto* output = static_cast<std::byte*>(expert_output().data);
   in_pieces(plan_.num_rows(), std::max(row_bytes, output_row_bytes), [&](std::int64_t first, std::int64_t count) {
     HostPiece in(rows_.as<std::byte>() + first * row_bytes, count * row_bytes, stream_);
+    HostPiece scales(static_cast<std::byte*>(batch_.scales.data) + first * scale_bytes, count * scale_bytes, stream_);
     HostPiece out(output + first * output_row_bytes, count * output_row_bytes, stream_);
-    apply_experts(case_, first, count, in.data(), out.data(), team);
+    apply_experts(case_, first, count, in.data(), scales.data(), out.data(), team);
     out.write_back();
   });
 }
 
-void MoeSet::check_combine(Team& team, Mismatches& mismatches) {
+void MoeSet::check_combine(Team& team, Mismatches& mismatches, RelativeError& error) {
   const std::int64_t row_bytes = combine_args_.output.row_bytes();
   in_pieces(case_.routing().num_tokens, row_bytes, [&](std::int64_t first, std::int64_t count) {
     HostPiece output(output_.as<std::byte>() + first * row_bytes, count * row_bytes, stream_);
-    check_output(case_, first, count, output.data(), team, mismatches);
+    check_output(case_, first, count, output.data(), team, mismatches, case_.is_quantized() ? &error : nullptr);
   });
   check_data_errors(mismatches);
 }
@@ -313,11 +376,10 @@ void MoeSet::check_data_errors(Mismatches& mismatches) {
 
 std::int64_t MoeSet::call_bytes(const MoeSettings& settings, const Model& model,
                                 const std::vector<std::int64_t>& tokens_of_source) {
-  const std::int64_t in_bytes = row_bytes_of(settings, model);
   const std::int64_t out_bytes = output_row_bytes_of(settings, model);
   const std::int64_t rows = even_rows(settings, model, tokens_of_source);
-  return most_tokens(tokens_of_source) * (in_bytes + out_bytes) +
-         rows * (in_bytes + (settings.payload == DataType::bytes ? out_bytes : 0));
+  return most_tokens(tokens_of_source) * (input_bytes_of(settings, model) + out_bytes) +
+         rows * (row_bytes_of(settings, model) + (settings.rows_are_opaque() ? out_bytes : 0));
 }
 
 std::int64_t MoeSet::set_bytes(const MoeSettings& settings, const Model& model,

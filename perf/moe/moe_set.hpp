@@ -43,7 +43,8 @@ class MoeSet {
   /// Replaces dispatched rows by what their experts make of them.
   void run_experts(Team& team);
   /// Compares every value of the output, and the data errors counted since `poison`, with the reference. Throws a fault.
-  void check_combine(Team& team, Mismatches& mismatches);
+  /// Of a quantised payload `error` gets what the output is off from the one without quantising.
+  void check_combine(Team& team, Mismatches& mismatches, RelativeError& error);
 
   [[nodiscard]] const MoeTraffic& traffic() const noexcept { return traffic_; }
   [[nodiscard]] const MoeCase& moe() const noexcept { return case_; }
@@ -73,6 +74,7 @@ class MoeSet {
   static MutableMatrixView writable(const MatrixView& view) noexcept {
     return {const_cast<void*>(view.data), view.type, view.rows, view.columns, view.row_stride_bytes};
   }
+  void upload_tokens(const MoeSettings& settings, Team& team);
   void upload_routing();
   void check_metadata(Mismatches& mismatches) const;
   void check_data_errors(Mismatches& mismatches);
@@ -86,8 +88,8 @@ class MoeSet {
   MoeCase case_;
   MoeTraffic traffic_;
   Exchange exchange_;
-  Buffer tokens_, scales_, ids_, weights_, expert_map_;  // inputs
-  Buffer rows_, expert_output_, output_;                 // expert_output_ only where rows cannot hold it
+  Buffer tokens_, scales_, ids_, weights_, expert_map_, tensor_scale_;  // inputs
+  Buffer rows_, expert_output_, output_;                                // expert_output_ only where rows cannot hold it
   DispatchArgs dispatch_args_;
   CombineArgs combine_args_;
   ExpertBatch batch_;

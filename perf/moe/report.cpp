@@ -20,9 +20,15 @@ std::string percent_cell_of(const std::optional<double>& fraction) {
 
 std::int64_t most_tokens(const MoeCaseName& name) { return std::ranges::max(name.tokens_of_source); }
 
+std::string payload_words(const MoeSettings& settings) {
+  if (!settings.is_quantized()) return std::string(settings.payload_name());
+  return fmt::format("{} ({})", settings.payload_name(),
+                     settings.prequantized ? "quantised before dispatch" : "of bf16 rows, quantised by dispatch");
+}
+
 /// "bf16, packed ..." in words: what the rows are, and where they go.
 std::string traffic_words(const MoeSettings& settings) {
-  return fmt::format("payload {}, layout {}, alignment {}, routing {}, {} ids, weights {}", name_of(settings.payload),
+  return fmt::format("payload {}, layout {}, alignment {}, routing {}, {} ids, weights {}", payload_words(settings),
                      name_of(settings.layout), settings.alignment, name_of(settings.routing), name_of(settings.index),
                      name_of(settings.weight_mode));
 }
@@ -75,6 +81,7 @@ std::vector<Column> moe_columns(const MoeRun& run) {
   if (run.settings.device.is_cuda()) columns.push_back({"ceiling", "%", 7});
   if (run.baseline() != "none") columns.push_back({run.baseline(), "us", 9});
   columns.push_back({"#wrong", "", 7});
+  if (run.settings.is_quantized()) columns.push_back({"error", "%", 7});
   return columns;
 }
 
@@ -99,6 +106,7 @@ std::vector<std::string> moe_cells(const MoeRun& run, const MoeCaseName& name, c
   if (run.settings.device.is_cuda()) cells.push_back(percent_cell_of(phase.ceiling_fraction()));
   if (run.baseline() != "none") cells.push_back(time_cell_of(phase.baseline_us));
   cells.push_back(wrong_cell(phase.wrong));
+  if (run.settings.is_quantized()) cells.push_back(percent_cell_of(phase.error));
   return cells;
 }
 
@@ -121,6 +129,10 @@ void introduce(Table& table, const MoeRun& run) {
     table.comment(
         "ceiling: time of the best plain kernel that only moves rows inside this memory, in this run, / time");
   }
+  if (settings.is_quantized()) {
+    table.comment("wrong: against rows quantised, and experts run on what they stand for, by plain arithmetic");
+    table.comment("error: of the combined result against the one without quantising, root of mean squares, relative");
+  }
   if (!run.baseline_words.empty()) table.comment(run.baseline_words);
 }
 
@@ -140,7 +152,8 @@ void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const
                {"hidden", name.model.hidden},
                {"experts", name.model.num_experts},
                {"topk", name.model.top_k},
-               {"payload", name_of(settings.payload)},
+               {"payload", settings.payload_name()},
+               {"prequantized", settings.prequantized},
                {"scale_bytes", settings.scale_bytes},
                {"layout", name_of(settings.layout)},
                {"alignment", settings.alignment},
@@ -177,7 +190,8 @@ void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const
                {"ceiling_fraction", or_null(phase.ceiling_fraction())},
                {"baseline", run.baseline()},
                {"baseline_us", or_null(phase.baseline_us)},
-               {"wrong", or_null(phase.wrong)}},
+               {"wrong", or_null(phase.wrong)},
+               {"error", or_null(phase.error)}},
               phase.wrong);
 }
 

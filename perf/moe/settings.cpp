@@ -29,8 +29,29 @@ constexpr std::array kSums = {TensorParallelSum::automatic, TensorParallelSum::p
                               TensorParallelSum::two_shot,  TensorParallelSum::nvls, TensorParallelSum::separate};
 constexpr std::array kLayouts = {Layout::packed, Layout::batched};
 constexpr std::array kPayloads = {DataType::bfloat16, DataType::float16, DataType::float32, DataType::bytes};
+constexpr std::array kFormats = {Quantization::fp8, Quantization::fp8_pow2, Quantization::mxfp8, Quantization::mxfp4,
+                                 Quantization::nvfp4};
 constexpr std::array kWeightModes = {WeightMode::on_combine, WeightMode::on_input, WeightMode::none};
 constexpr std::array kIndexTypes = {IndexType::int32, IndexType::int64};
+
+/// What --payload names: rows of a type, or of a block format, made of bf16.
+struct PayloadKind {
+  DataType type;
+  Quantization quantize;
+};
+PayloadKind payload_of_name(std::string name) {
+  std::ranges::replace(name, '-', '_');
+  std::string known;
+  for (const DataType type : kPayloads) {
+    if (name_of(type) == name) return {type, Quantization::none};
+    known += " " + std::string(name_of(type));
+  }
+  for (const Quantization format : kFormats) {
+    if (name_of(format) == name) return {DataType::bfloat16, format};
+    known += " " + std::string(name_of(format));
+  }
+  throw UsageError(fmt::format("--payload: '{}' is not known; give one of:{}", name, known));
+}
 
 /// The tokens of each source, from those of each rank.
 std::vector<std::int64_t> tokens_per_source(const std::vector<std::int64_t>& of_rank, const Placement& placement) {
@@ -82,7 +103,12 @@ void MoeFlags::add_to(CLI::App& app) {
   add("--alignment", alignment, "packed: each expert's first row is a multiple of this power of two");
   add("--capacity", capacity, "batched: rows per expert, more are dropped; 0: what the fullest expert gets")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
-  add("--payload", payload, "bf16, fp16, fp32 or bytes (opaque rows of one byte per element; combine takes bf16)");
+  add("--payload", payload,
+      "bf16, fp16, fp32, bytes (opaque rows of one byte per element; combine takes bf16), or what dispatch quantises "
+      "bf16 "
+      "rows to: fp8, fp8_pow2, mxfp8, mxfp4, nvfp4");
+  app.add_flag("--prequantized", prequantized, "rows are in the format of --payload before dispatch gets them")
+      ->group("Traffic");
   add("--scale-bytes", scale_bytes, "bytes of quantisation scales that travel with each row")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
   add("--weights", weights, "on_combine, on_input or none: who multiplies by the routing weights");
@@ -123,7 +149,9 @@ MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator
       split(flags.phase == "split"),
       routing(routing_of_name(flags.routing)),
       layout(value_of(flags.layout, "--layout", kLayouts)),
-      payload(value_of(flags.payload, "--payload", kPayloads)),
+      payload(payload_of_name(flags.payload).type),
+      quantize(payload_of_name(flags.payload).quantize),
+      prequantized(flags.prequantized),
       weight_mode(value_of(flags.weights, "--weights", kWeightModes)),
       index(value_of(flags.index, "--index", kIndexTypes)),
       alignment(flags.alignment),
@@ -137,11 +165,27 @@ MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator
   if (capacity != 0 && layout != Layout::batched) {
     throw UsageError("--capacity bounds the experts of --layout batched; packed rows always fit");
   }
-  if (payload == DataType::bytes && weight_mode == WeightMode::on_input) {
-    throw UsageError("--weights on_input multiplies rows, which opaque --payload bytes cannot be; give on_combine");
-  }
+  require_payload_of_flags(flags);
   require_mode_of_flags(flags);
   token_counts = token_counts_of(flags, placement(1));
+}
+
+void MoeSettings::require_payload_of_flags(const MoeFlags& flags) const {
+  if (rows_are_opaque() && weight_mode == WeightMode::on_input) {
+    throw UsageError(fmt::format(
+        "--weights on_input multiplies rows, which those of --payload {} cannot be; give on_combine", flags.payload));
+  }
+  if (is_quantized() && scale_bytes != 0) {
+    throw UsageError(fmt::format("--payload {} makes its own scales; leave --scale-bytes", flags.payload));
+  }
+  if (prequantized && !is_quantized()) {
+    throw UsageError(
+        fmt::format("--prequantized is for a --payload that is quantised, such as fp8, not {}", flags.payload));
+  }
+  if (is_quantized() && flags.baseline != "none") {
+    throw UsageError(fmt::format("--baseline {} does not quantise; leave --payload {}, and compare with a run of bf16",
+                                 flags.baseline, flags.payload));
+  }
 }
 
 void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {

@@ -33,6 +33,7 @@ struct MoeFlags {
   int alignment = 1;
   std::int64_t capacity = 0;
   std::int64_t scale_bytes = 0;
+  bool prequantized = false;
   int max_sms = 0;
   int tp_size = 1;
   int replicas = 1;
@@ -62,7 +63,9 @@ struct MoeSettings {
   bool split;             ///< calls in halves, each timed
   RoutingKind routing;
   Layout layout;
-  DataType payload;
+  DataType payload;       ///< of the tokens before they are quantised, if they are
+  Quantization quantize;  ///< what becomes of them
+  bool prequantized;      ///< before dispatch gets them; else by it
   WeightMode weight_mode;
   IndexType index;
   int alignment;
@@ -74,6 +77,11 @@ struct MoeSettings {
 
   /// Element type of expert outputs and of the result: the payload's, or bf16 if that cannot be computed on.
   [[nodiscard]] DataType computed() const { return payload == DataType::bytes ? DataType::bfloat16 : payload; }
+  [[nodiscard]] bool is_quantized() const { return quantize != Quantization::none; }
+  /// As --payload names it.
+  [[nodiscard]] std::string_view payload_name() const { return is_quantized() ? name_of(quantize) : name_of(payload); }
+  /// Experts read rows that hold no number as it is: bytes, and blocks with scales.
+  [[nodiscard]] bool rows_are_opaque() const { return payload == DataType::bytes || is_quantized(); }
   /// Every rank, or group of ranks, has tokens of its own.
   [[nodiscard]] bool is_data_parallel() const { return mode == Mode::nvlink || mode == Mode::p2p; }
   /// What a rank sends home is its part of a sum, rounded.
@@ -83,6 +91,7 @@ struct MoeSettings {
   }
 
  private:
+  void require_payload_of_flags(const MoeFlags& flags) const;
   void require_mode_of_flags(const MoeFlags& flags) const;
 };
 

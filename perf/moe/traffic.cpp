@@ -74,13 +74,13 @@ MoeTraffic traffic_of_rank(Mode mode, const RankRows& rows, int num_ranks, const
   if (mode == Mode::tensor_parallel) {
     const std::int64_t exchanged = 2 * (num_ranks - 1) * outputs / num_ranks;
     traffic.combine.wire = exchanged;
-    traffic.dispatch.moved = (rows.arrived + rows.kept) * bytes.token;
+    traffic.dispatch.moved = rows.arrived * bytes.input + rows.kept * bytes.token;
     traffic.combine.moved = traffic.combine.logical + 2 * exchanged + outputs;
     return traffic;
   }
   // What comes from others is written by them and read here; what is read to be sent is read once, wherever it goes.
   traffic.dispatch.wire = std::max(rows.sent, rows.received) * bytes.token;
-  traffic.dispatch.moved = (rows.own + 2 * rows.received + rows.kept) * bytes.token;
+  traffic.dispatch.moved = rows.own * bytes.input + (2 * rows.received + rows.kept) * bytes.token;
   const std::int64_t sent = rows.parts_sent * bytes.part + rows.results_sent * bytes.output;
   const std::int64_t received = rows.parts_received * bytes.part + rows.results_received * bytes.output;
   traffic.combine.wire = mode == Mode::local ? 0 : std::max(sent, received);

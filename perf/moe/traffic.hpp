@@ -10,7 +10,8 @@ namespace moelink::perf {
 
 /// Bytes of the rows of one call.
 struct RowBytes {
-  std::int64_t token = 0;  ///< with its scales
+  std::int64_t input = 0;  ///< a token as it is passed to dispatch, with its scales
+  std::int64_t token = 0;  ///< as it travels, with its scales
   std::int64_t expert_output = 0;
   std::int64_t part = 0;  ///< a rank's part of a token's sum
   std::int64_t output = 0;

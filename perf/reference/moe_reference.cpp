@@ -22,6 +22,53 @@ struct Row {
   std::vector<typename Element::Bits> values;
 };
 
+/// Calls `visit` with the type that experts read: of quantised rows the values that they stand for.
+template <class Visitor>
+decltype(auto) visit_expert_input(const MoeCase& moe, Visitor&& visit) {
+  return moe.is_quantized() ? visit(Float32{}) : visit_element(moe.own_tokens().type, visit);
+}
+
+/// A token's elements before they are quantised.
+void make_floats(const MoeCase& moe, int source, std::int64_t token, Row<Float32>& to) {
+  const RandomMatrix& tokens = moe.tokens[static_cast<std::size_t>(source)];
+  visit_number(tokens.type, [&](auto element) {
+    using Element = decltype(element);
+    thread_local Row<Element> row(0);
+    row.values.resize(static_cast<std::size_t>(moe.hidden));
+    tokens.make_row(token, row.bytes());
+    to.values.resize(row.values.size());
+    std::ranges::transform(row.values, to.values.begin(),
+                           [](auto bits) { return Float32::store(Element::load(bits)); });
+  });
+}
+
+struct QuantizedRow {
+  std::vector<std::byte> elements, scales;
+};
+
+/// Valid until this thread's next call.
+const QuantizedRow& quantized_row(const MoeCase& moe, int source, std::int64_t token) {
+  thread_local Row<Float32> values(0);
+  thread_local std::vector<float> floats;
+  thread_local QuantizedRow row;
+  make_floats(moe, source, token, values);
+  floats.assign(values.values.size(), 0);
+  std::ranges::transform(values.values, floats.begin(), Float32::load);
+  row.elements.resize(static_cast<std::size_t>(moe.row_bytes()));
+  row.scales.resize(static_cast<std::size_t>(moe.scale_bytes()));
+  moe.format.quantize(floats, row.elements.data(), row.scales.data());
+  return row;
+}
+
+/// What experts read of a quantised row.
+void dequantize(const MoeCase& moe, const std::byte* elements, const std::byte* scales, Row<Float32>& to) {
+  thread_local std::vector<float> floats;
+  floats.resize(static_cast<std::size_t>(moe.hidden));
+  moe.format.dequantize(elements, scales, floats);
+  to.values.resize(floats.size());
+  std::ranges::transform(floats, to.values.begin(), Float32::store);
+}
+
 /// Rows that are multiplied on the way in are rounded to their own type.
 template <class Element>
 void scale_row(Row<Element>& row, float weight) {
@@ -76,16 +123,32 @@ void for_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, Te
 
 }  // namespace
 
+void MoeCase::make_row(int source, std::int64_t token, std::byte* to) const {
+  if (is_quantized()) {
+    std::ranges::copy(quantized_row(*this, source, token).elements, to);
+  } else {
+    tokens[static_cast<std::size_t>(source)].make_row(token, to);
+  }
+}
+
+void MoeCase::make_scales(int source, std::int64_t token, std::byte* to) const {
+  if (is_quantized()) {
+    std::ranges::copy(quantized_row(*this, source, token).scales, to);
+  } else {
+    scales[static_cast<std::size_t>(source)].make_row(token, to);
+  }
+}
+
 void check_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows, Team& team,
                 Mismatches& mismatches) {
-  visit_element(moe.own_tokens().type, [&](auto element) {
+  visit_element(moe.row_type(), [&](auto element) {
     using Element = decltype(element);
-    const std::int64_t row_bytes = moe.own_tokens().row_bytes;
+    const std::int64_t row_bytes = moe.row_bytes();
     const auto columns = row_bytes / static_cast<std::int64_t>(sizeof(typename Element::Bits));
     for_rows(moe, first_row, count, team, [&](std::int64_t i, Sources::Entry from) {
       thread_local Row<Element> expected(0);
       expected.values.resize(static_cast<std::size_t>(columns));
-      moe.tokens[static_cast<std::size_t>(from.source)].make_row(from.entry / moe.sources->top_k(), expected.bytes());
+      moe.make_row(from.source, from.entry / moe.sources->top_k(), expected.bytes());
       if (moe.weight_mode == WeightMode::on_input) {
         scale_row(expected, (*moe.sources)[from.source].weights[static_cast<std::size_t>(from.entry)]);
       }
@@ -96,28 +159,35 @@ void check_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, 
 
 void check_scales(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* scales, Team& team,
                   Mismatches& mismatches) {
-  const std::int64_t row_bytes = moe.own_scales().row_bytes;
+  const std::int64_t row_bytes = moe.scale_bytes();
   for_rows(moe, first_row, count, team, [&](std::int64_t i, Sources::Entry from) {
     thread_local Row<OpaqueByte> expected(0);
     expected.values.resize(static_cast<std::size_t>(row_bytes));
-    moe.scales[static_cast<std::size_t>(from.source)].make_row(from.entry / moe.sources->top_k(), expected.bytes());
+    moe.make_scales(from.source, from.entry / moe.sources->top_k(), expected.bytes());
     compare_row(expected.values, scales + i * row_bytes, "scales of row", first_row + i, mismatches);
   });
 }
 
 void apply_experts(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows,
-                   std::byte* expert_output, Team& team) {
-  visit_element(moe.own_tokens().type, [&](auto in) {
+                   const std::byte* scales, std::byte* expert_output, Team& team) {
+  visit_expert_input(moe, [&](auto in) {
     visit_number(moe.expert_output, [&](auto out) {
       using In = decltype(in);
       using Out = decltype(out);
       const auto out_bytes = moe.hidden * static_cast<std::int64_t>(sizeof(typename Out::Bits));
       const std::int64_t first_expert = moe.placement->first_expert(moe.plan->rank);
-      const std::int64_t row_bytes = moe.own_tokens().row_bytes;
+      const std::int64_t row_bytes = moe.row_bytes();
       for_rows(moe, first_row, count, team, [&](std::int64_t i, Sources::Entry) {
-        expert_row<In, Out>(first_expert + moe.plan->expert_of_row[static_cast<std::size_t>(first_row + i)],
-                            reinterpret_cast<const typename In::Bits*>(rows + i * row_bytes), moe.hidden,
-                            reinterpret_cast<typename Out::Bits*>(expert_output + i * out_bytes));
+        const auto* row = reinterpret_cast<const typename In::Bits*>(rows + i * row_bytes);
+        if constexpr (std::is_same_v<In, Float32>) {
+          thread_local Row<Float32> dequantized(0);
+          if (moe.is_quantized()) {
+            dequantize(moe, rows + i * row_bytes, scales + i * moe.scale_bytes(), dequantized);
+            row = dequantized.values.data();
+          }
+        }
+        expert_row<In, Out>(first_expert + moe.plan->expert_of_row[static_cast<std::size_t>(first_row + i)], row,
+                            moe.hidden, reinterpret_cast<typename Out::Bits*>(expert_output + i * out_bytes));
       });
     });
   });
@@ -142,16 +212,14 @@ class TokenSum {
         output_(moe.hidden) {}
 
   const std::vector<typename Out::Bits>& operator()(std::int64_t token) {
-    moe_.own_tokens().make_row(token, token_.bytes());
-    std::fill(sum_.begin(), sum_.end(), 0.0F);
-    std::fill(magnitude_.begin(), magnitude_.end(), 0.0F);
-    for (int rank = first_rank(token); rank < moe_.placement->num_ranks; rank = next_rank(token, rank)) {
-      add_part(token, rank);
-    }
-    for (std::size_t i = 0; i < sum_.size(); ++i) {
-      output_.values[i] = Out::store(sum_[i]);
-    }
-    return output_.values;
+    make_token(token);
+    return sum(token);
+  }
+
+  /// The same as if tokens had not been quantised.
+  const std::vector<typename Out::Bits>& unquantized(std::int64_t token) {
+    if constexpr (std::is_same_v<In, Float32>) make_floats(moe_, moe_.source(), token, token_);
+    return sum(token);
   }
 
   /// The token's row as it may be: of `seen`, what is as near as another order of sums gives, else what operator() said.
@@ -170,6 +238,28 @@ class TokenSum {
   }
 
  private:
+  void make_token(std::int64_t token) {
+    if constexpr (std::is_same_v<In, Float32>) {
+      if (moe_.is_quantized()) {
+        const QuantizedRow& row = quantized_row(moe_, moe_.source(), token);
+        return dequantize(moe_, row.elements.data(), row.scales.data(), token_);
+      }
+    }
+    moe_.own_tokens().make_row(token, token_.bytes());
+  }
+
+  const std::vector<typename Out::Bits>& sum(std::int64_t token) {
+    std::fill(sum_.begin(), sum_.end(), 0.0F);
+    std::fill(magnitude_.begin(), magnitude_.end(), 0.0F);
+    for (int rank = first_rank(token); rank < moe_.placement->num_ranks; rank = next_rank(token, rank)) {
+      add_part(token, rank);
+    }
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      output_.values[i] = Out::store(sum_[i]);
+    }
+    return output_.values;
+  }
+
   [[nodiscard]] int first_rank(std::int64_t token) const { return next_rank(token, -1); }
 
   /// The lowest rank above `rank` that has a row of the token; a part without rows is zero and changes nothing.
@@ -227,11 +317,26 @@ class TokenSum {
   Row<Out> output_;
 };
 
+template <class Out>
+void add_error(const std::vector<typename Out::Bits>& right, const std::byte* seen, RelativeError& error) {
+  double differences = 0;
+  double values = 0;
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    typename Out::Bits bits{};
+    std::memcpy(&bits, seen + i * sizeof(bits), sizeof(bits));
+    const double value = Out::load(right[i]);
+    const double difference = Out::load(bits) - value;
+    differences += difference * difference;
+    values += value * value;
+  }
+  error.add(differences, values);
+}
+
 }  // namespace
 
 void check_output(const MoeCase& moe, std::int64_t first_token, std::int64_t count, const std::byte* output, Team& team,
-                  Mismatches& mismatches) {
-  visit_element(moe.own_tokens().type, [&](auto in) {
+                  Mismatches& mismatches, RelativeError* error) {
+  visit_expert_input(moe, [&](auto in) {
     visit_number(moe.expert_output, [&](auto mid) {
       visit_number(moe.output, [&](auto out) {
         using Out = decltype(out);
@@ -243,6 +348,7 @@ void check_output(const MoeCase& moe, std::int64_t first_token, std::int64_t cou
             const auto& expected = sum(first_token + i);
             compare_row(moe.order_is_free ? sum.nearest(seen) : expected, seen, "output of token", first_token + i,
                         mismatches);
+            if (error != nullptr) add_error<Out>(sum.unquantized(first_token + i), seen, *error);
           }
         });
       });

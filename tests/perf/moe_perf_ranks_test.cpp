@@ -71,6 +71,7 @@ std::vector<Traffic> all_traffic() {
     all.push_back({mode, {"--tokens", "0,5,40", "--phase", "split", "--layout", "batched", "--routing", "zipf"}});
     all.push_back({mode, {"--tokens", "7", "--layout", "batched", "--capacity", "1"}});
     all.push_back({mode, {"--tokens", "7", "--payload", "bytes", "--scale-bytes", "16", "--weights", "none"}});
+    all.push_back({mode, {"--tokens", "0,1,33", "--payload", "mxfp4", "--alignment", "128"}});
     all.push_back({mode, {"--tokens", "9", "--payload", "fp16", "--weights", "on_input", "--alignment", "16"}});
     all.push_back({mode, {"--tokens", "9", "--experts", "2", "--topk", "1", "--index", "int64", "--routing", "one"}});
   }
@@ -80,6 +81,7 @@ std::vector<Traffic> all_traffic() {
   all.push_back({kNvlink, {"--tokens-per-rank", "0,40,3"}});
   all.push_back({kGroups, {"--tokens-per-rank", "5,5,0,0"}});
   all.push_back({kNvlink, {"--tokens", "0,11", "--baseline", "allgather"}});
+  all.push_back({kNvlink, {"--tokens", "0,11", "--payload", "fp8", "--prequantized", "--phase", "split"}});
   for (const char* sum : {"push", "pull", "two_shot", "separate"}) {
     all.push_back({kTensorParallel, {"--tokens", "0,1,33", "--sum", sum}});
   }

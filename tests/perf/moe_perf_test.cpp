@@ -58,6 +58,10 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"--payload", "fp16", "--weights", "on_input"},
                     std::vector<std::string>{"--payload", "bytes", "--scale-bytes", "8", "--weights", "none"},
                     std::vector<std::string>{"--layout", "batched", "--capacity", "2"},
+                    std::vector<std::string>{"--payload", "fp8", "--layout", "batched", "--capacity", "2"},
+                    std::vector<std::string>{"--payload", "fp8-pow2", "--weights", "none", "--alignment", "16"},
+                    std::vector<std::string>{"--payload", "mxfp8"}, std::vector<std::string>{"--payload", "mxfp4"},
+                    std::vector<std::string>{"--payload", "nvfp4", "--prequantized"},
                     std::vector<std::string>{"--topk", "3", "--experts", "7", "--max-sms", "1"}));
 
 TEST(MoePerf, WrongValueInDispatchIsFoundAndFailsTheRun) {
@@ -69,6 +73,35 @@ TEST(MoePerf, WrongValueInDispatchIsFoundAndFailsTheRun) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.table.find("FAILED"), std::string::npos) << result.table;
   EXPECT_NE(result.errors.find("dispatched row 1 column 6"), std::string::npos) << result.errors;
+}
+
+TEST(MoePerf, WrongElementOfAQuantizedRowIsFound) {
+  MoeHooks hooks;
+  hooks.after_dispatch = [](int, MutableMatrixView rows, StreamView) {
+    static_cast<std::uint8_t*>(rows.data)[70] ^= 1;
+  };
+  const Outcome result = run_small({"--tokens", "33", "--payload", "fp8"}, hooks);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.errors.find("dispatched row 1 column 6"), std::string::npos) << result.errors;
+}
+
+TEST(MoePerf, ErrorOfAQuantizedPayloadIsThatOfItsFormat) {
+  const auto error_of = [](const std::string& payload) {
+    const std::string path = temporary("error.json");
+    EXPECT_EQ(run_small({"--tokens", "33", "--payload", payload, "--json", path}).exit_code, 0);
+    const auto rows = rows_of(path);
+    EXPECT_TRUE(rows[0]["error"].is_null());  // dispatch
+    EXPECT_EQ(rows[1]["payload"], payload);
+    return rows[1]["error"].is_null() ? -1.0 : rows[1]["error"].get<double>();
+  };
+  EXPECT_EQ(error_of("bf16"), -1);
+  const double fp8 = error_of("fp8");
+  EXPECT_GT(fp8, 0.005);
+  EXPECT_LT(fp8, 0.05);
+  const double nvfp4 = error_of("nvfp4");
+  EXPECT_GT(nvfp4, 2 * fp8);
+  EXPECT_LT(nvfp4, error_of("mxfp4"));
+  EXPECT_LT(nvfp4, 0.2);
 }
 
 TEST(MoePerf, WrongValueInCombineIsFoundAndCounted) {
@@ -143,6 +176,10 @@ TEST(MoePerf, FlagsThatCannotBeFollowedExitWithTwoAndNameThem) {
       {{"--sum", "push"}, "--sum push"},
       {{"--mode", "tp", "--ranks", "2", "--sum", "abacus"}, "abacus"},
       {{"--replicas", "0"}, "--replicas"},
+      {{"--prequantized"}, "not bf16"},
+      {{"--payload", "fp8", "--scale-bytes", "4"}, "--scale-bytes"},
+      {{"--payload", "fp8", "--weights", "on_input"}, "--weights on_input"},
+      {{"--payload", "fp8", "--baseline", "naive"}, "--baseline naive"},
       {{"--phase", "half"}, "half"},
       {{"--mode", "nvlink", "--ranks", "2", "--tokens-per-rank", "5"}, "1 numbers for 2 ranks"},
       {{"--mode", "nvlink", "--ranks", "2", "--tokens-per-rank", "5,x"}, "'x'"},

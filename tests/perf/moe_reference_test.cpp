@@ -118,7 +118,8 @@ TEST_P(MoeReference, DroppedEntriesAddNothing) {
 
 TEST_P(MoeReference, ExpertsRunOnWhatIsThere) {
   std::vector<std::uint16_t> expert_output(rows_.size());
-  apply_experts(moe_, 0, plan_.num_rows(), bytes(rows_), reinterpret_cast<std::byte*>(expert_output.data()), team_);
+  apply_experts(moe_, 0, plan_.num_rows(), bytes(rows_), nullptr, reinterpret_cast<std::byte*>(expert_output.data()),
+                team_);
   const std::int64_t row = plan_.row_of_entry[17];
   const float x = BFloat16::load(rows_[static_cast<std::size_t>(row * kHidden)]);
   EXPECT_EQ(expert_output[static_cast<std::size_t>(row * kHidden)],

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 namespace moelink::perf {
@@ -28,6 +30,22 @@ TEST(RandomMatrix, ValuesAreNeverZeroAndOfModerateSize) {
     EXPECT_GE(std::abs(value), 0.125F);
     EXPECT_LT(std::abs(value), 2.0F);
   }
+}
+
+TEST(RandomMatrix, VariedBlocksHaveManyRanges) {
+  const auto row = row_of<std::uint16_t>({DataType::bfloat16, 1, 8192, 5, true}, 0);
+  std::set<int> largest_exponents;
+  for (std::size_t begin = 0; begin < row.size(); begin += 16) {
+    int largest = 0;
+    for (std::size_t i = begin; i < begin + 16; ++i) {
+      const int exponent = (row[i] & 0x7FFF) >> 7;
+      EXPECT_GE(exponent, 124 - 7);
+      EXPECT_LE(exponent, 127);
+      largest = std::max(largest, exponent);
+    }
+    largest_exponents.insert(largest);
+  }
+  EXPECT_GE(largest_exponents.size(), 8U);
 }
 
 TEST(RandomMatrix, RowsAndSeedsDiffer) {

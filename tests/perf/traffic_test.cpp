@@ -6,7 +6,7 @@
 namespace moelink::perf {
 namespace {
 
-constexpr RowBytes kBytes{.token = 1000, .expert_output = 100, .part = 10, .output = 1};
+constexpr RowBytes kBytes{.input = 1000, .token = 1000, .expert_output = 100, .part = 10, .output = 1};
 constexpr std::int64_t kNoBound = 1 << 20;
 
 Routing routing(std::vector<std::int64_t> ids) {

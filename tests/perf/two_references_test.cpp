@@ -84,7 +84,7 @@ class TwoReferences : public testing::TestWithParam<Shape> {
       const Sources::Entry from = sources_.locate(entry);
       tokens_[static_cast<std::size_t>(from.source)].make_row(from.entry / shape_.top_k, bytes + row * kHidden * 2);
     }
-    apply_experts(moe, 0, moe.plan->num_rows(), bytes, bytes, team_);
+    apply_experts(moe, 0, moe.plan->num_rows(), bytes, nullptr, bytes, team_);
     return rows;
   }
 
