@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <stdexcept>
-#include <utility>
+#include <system_error>
 
 namespace moelink::perf {
 namespace {
@@ -39,6 +40,22 @@ std::string setting(const char* name) {
   return value.c_str();  // up to the zero
 }
 
+/// Before MPI starts, from the thread that starts it, and before puts ask UCX for anything.
+void set_unless_set(const char* name, const char* value) { setenv(name, value, 0); }  // NOLINT(concurrency-mt-unsafe)
+
+/// Open MPI, left alone, keeps UCX for hardware that it knows; "any" takes what UCX_TLS allows. Puts need transports that say
+/// when a peer has gone, which shared memory does not: without RDMA that leaves tcp, and MPI is to use no other.
+void force_ucx() {
+  std::error_code ignored;
+  const std::filesystem::path rdma = "/sys/class/infiniband";
+  if (!std::filesystem::exists(rdma, ignored) || std::filesystem::is_empty(rdma, ignored)) {
+    set_unless_set("UCX_TLS", "tcp,self");
+  }
+  set_unless_set("OMPI_MCA_pml", "ucx");
+  set_unless_set("OMPI_MCA_opal_common_ucx_tls", "any");
+  set_unless_set("OMPI_MCA_opal_common_ucx_devices", "any");
+}
+
 /// MPI is started once in a process, and ends with it.
 class Library {
  public:
@@ -54,14 +71,7 @@ class Library {
 
  private:
   explicit Library(const std::string& transport) {
-    if (transport == "ucx" && std::getenv("OMPI_MCA_pml") == nullptr) {
-      // Left alone, its layer over UCX wants hardware that is worth it; "any" takes what UCX_TLS allows.
-      for (const auto& [name, value] : {std::pair{"OMPI_MCA_pml", "ucx"},
-                                        {"OMPI_MCA_opal_common_ucx_tls", "any"},
-                                        {"OMPI_MCA_opal_common_ucx_devices", "any"}}) {
-        setenv(name, value, 0);  // NOLINT(concurrency-mt-unsafe): before MPI starts, from the thread that starts it
-      }
-    }
+    if (transport == "ucx") force_ucx();
     int provided = 0;
     require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
