@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws time and bandwidth over size from the JSON files of all_reduce_perf and moe_perf (--json, or scripts/sweep.sh).
+"""Draws time and bandwidth over size from the JSON files of all_reduce_perf, moe_perf and put_perf (--json, or scripts/sweep.sh).
 
   scripts/plot.py [-o FILE] [--text] PATH...     PATH: a JSON file, or a folder of them
 
@@ -37,6 +37,9 @@ def rows_of(path):
         if "tokens" in row:
             name = f"{row['phase']}, {row['model']}, {row['mode']}, {row['ranks']} rank(s)"
             yield name, Point(row["tokens"], row["p50_us"], row["logical_gbps"])
+        elif row.get("tool") == "put_perf":
+            name = f"put, {row['transport']}, {row['ranks']} ranks on {row['nodes']} node(s)"
+            yield name, Point(row["size_bytes"], row["latency_p50_us"], row["bandwidth_gbps"])
         else:
             name = f"{row['algorithm']}, {row['type']}, {row['ranks']} ranks on {row['nodes']} node(s)"
             yield name, Point(row["size_bytes"], row["p50_us"], row["bus_gbps"])

@@ -34,9 +34,16 @@ expect 2 'name a tool' "$root/scripts/sweep.sh"
 expect 2 "cannot read the host file '/nonesuch'" "$root/scripts/sweep.sh" --hosts /nonesuch --bin "$bin" all_reduce_perf
 expect 2 'there is no /nonesuch/moe_perf' "$root/scripts/sweep.sh" --bin /nonesuch moe_perf
 expect 2 'modes is for moe_perf' "$root/scripts/sweep.sh" --bin "$bin" --modes tp all_reduce_perf
+expect 2 'transports is for put_perf' "$root/scripts/sweep.sh" --bin "$bin" --transports ucx moe_perf
 expect 2 'algorithms is for all_reduce_perf' "$root/scripts/sweep.sh" --bin "$bin" --algorithms push moe_perf
 expect 0 "mpirun -np 2 $bin/moe_perf --tokens 8 --mode nvlink --json" "$root/scripts/sweep.sh" --bin "$bin" --out "$out" \
   --modes tp,nvlink --sizes 8 --dry-run moe_perf
+printf 'node1 slots=8\nnode2 slots=8\n' >"$work/hosts"
+expect 0 "mpirun --hostfile $work/hosts -np 16 $bin/moe_perf --tokens 8 --mode p2p --transport verbs --json" \
+  "$root/scripts/sweep.sh" --bin "$bin" --out "$out" --hosts "$work/hosts" --ranks 16 --modes p2p --sizes 8 --dry-run moe_perf \
+  -- --transport verbs
+expect 0 "mpirun -np 2 $bin/put_perf --sizes 8 --transport verbs" "$root/scripts/sweep.sh" --bin "$bin" --out "$out" \
+  --transports ucx,verbs --sizes 8 --dry-run put_perf
 expect 0 "mpirun -np 2 $bin/all_reduce_perf --sizes 1K --algorithm automatic" sweep 1K --dry-run all_reduce_perf
 [[ $(find "$out" -type f | wc -l) == 0 ]] || fail 'a dry run left files'
 
@@ -52,6 +59,9 @@ if python3 -c 'import matplotlib' 2>/dev/null; then
   expect 0 "drawn: $work/sweep.png" "$root/scripts/plot.py" -o "$work/sweep.png" "$out"
   [[ -s $work/sweep.png ]] || fail 'the picture is empty'
 fi
+echo '{"rows": [{"tool": "put_perf", "transport": "ucx", "ranks": 2, "nodes": 2, "size_bytes": 8, "latency_p50_us": 4,
+  "bandwidth_gbps": 1}]}' >"$work/puts.json"
+expect 0 'put, ucx, 2 ranks on 2 node\(s\): 1 point' "$root/scripts/plot.py" --text "$work/puts.json"
 echo '{"rows": 3' >"$work/torn.json"
 expect 1 'torn.json: not a result of a perf tool' "$root/scripts/plot.py" "$work/torn.json"
 mkdir "$work/empty"
