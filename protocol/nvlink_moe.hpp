@@ -8,6 +8,7 @@
 
 #include "moelink/protocol/carver.hpp"
 #include "moelink/protocol/local_moe.hpp"
+#include "moelink/protocol/remote_moe.hpp"
 #include "moelink/protocol/types.hpp"
 #include "moelink/protocol/window.hpp"
 
@@ -96,10 +97,19 @@ struct SlotEntry {
 /// Bytes of one slot's record: {i32 token, padding to 16}, then top_k SlotEntry; a multiple of 16.
 MOELINK_DEVICE constexpr i64 slot_record_bytes(i32 top_k) { return 16 + round_up(top_k * i64{sizeof(SlotEntry)}, 16L); }
 
+/// Bytes of one slot on its way between nodes: record, row, scales.
+MOELINK_DEVICE constexpr i64 remote_row_offset(i32 top_k) {
+  return round_up(slot_record_bytes(top_k), kRemoteRowAlignmentBytes);
+}
+MOELINK_DEVICE constexpr i64 remote_slot_bytes(i64 row_and_scale_bytes, i32 top_k) {
+  return remote_row_offset(top_k) + round_up(row_and_scale_bytes, kRemoteRowAlignmentBytes);
+}
+
 /// The numbers that decide the layout: equal on all ranks.
 struct NvlinkShape {
   i32 num_ranks = 1;
   i32 tp_size = 1;
+  i32 node_ranks = 0;   ///< ranks of the largest node, if there are several (then tp_size is 1); else 0
   i32 num_experts = 0;  ///< physical
   i32 top_k = 0;
   i64 max_tokens = 0;
@@ -108,13 +118,17 @@ struct NvlinkShape {
   i64 result_pitch_bytes = 0;   ///< the widest output row; used if tp_size > 1
 
   MOELINK_DEVICE constexpr i32 num_groups() const { return num_ranks / tp_size; }
+  /// Ranks and groups that store into one another's memory.
+  MOELINK_DEVICE constexpr i32 num_near_ranks() const { return node_ranks != 0 ? node_ranks : num_ranks; }
+  MOELINK_DEVICE constexpr i32 num_near_groups() const { return num_near_ranks() / tp_size; }
   MOELINK_DEVICE constexpr i32 most_local_experts() const { return ceil_div(num_experts, num_ranks); }
   MOELINK_DEVICE constexpr i32 header_words() const {
     return DispatchHeader::kCounts + round_up(most_local_experts(), 4);
   }
 };
 
-/// The symmetric memory of one Exchange: the same at every rank. Written by others only, except where said.
+/// The symmetric memory of one Exchange: the same at every rank. Written by others only, except where said. Ranks and
+/// groups are those of the node, by their number in it.
 struct NvlinkLayout {
   // Dispatch: written by sources.
   Place<u64> dispatch_headers;  ///< [groups][tp_size][header_words]
@@ -133,16 +147,17 @@ struct NvlinkLayout {
   MOELINK_DEVICE static constexpr NvlinkLayout of(const NvlinkShape& shape) {
     NvlinkLayout layout;
     Carver carver;
-    const i64 groups = shape.num_groups();
+    const i64 ranks = shape.num_near_ranks();
+    const i64 groups = shape.num_near_groups();
     const i64 flags = shape.max_tokens * kMaxWireParts;
     const i64 results = shape.tp_size > 1 ? shape.max_tokens : 0;
-    layout.dispatch_headers = carver.take<u64>(i64{shape.num_ranks} * shape.header_words());
-    layout.dispatch_flags = carver.take<u64>(shape.num_ranks * flags);
+    layout.dispatch_headers = carver.take<u64>(ranks * shape.header_words());
+    layout.dispatch_flags = carver.take<u64>(ranks * flags);
     layout.slot_records = carver.take<u8>(groups * shape.max_tokens * slot_record_bytes(shape.top_k));
     layout.slot_rows = carver.take<u8>(groups * shape.max_tokens * shape.row_pitch_bytes);
-    layout.combine_headers = carver.take<u64>(i64{shape.num_ranks} * CombineHeader::kWords);
-    layout.combine_flags = carver.take<u64>(shape.num_ranks * flags);
-    layout.partial_rows = carver.take<u8>(shape.num_ranks * shape.max_tokens * shape.partial_pitch_bytes);
+    layout.combine_headers = carver.take<u64>(ranks * CombineHeader::kWords);
+    layout.combine_flags = carver.take<u64>(ranks * flags);
+    layout.partial_rows = carver.take<u8>(ranks * shape.max_tokens * shape.partial_pitch_bytes);
     layout.result_flags = carver.take<u64>(results * kMaxWireParts);
     layout.result_rows = carver.take<u8>(results * shape.result_pitch_bytes);
     layout.total_bytes = carver.total_bytes();
@@ -187,9 +202,11 @@ struct NvlinkDispatchSpec {
   i32 threads = 0;
   i32 blocks_per_sm = 1;             ///< blocks one SM should hold at once: bounds registers
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight as they are placed
+  bool has_remotes = false;          ///< some ranks are on other nodes
 
   constexpr auto fields(auto&& visit) const {
-    return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, blocks_per_sm, weighted);
+    return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, blocks_per_sm, weighted,
+                 has_remotes);
   }
 };
 
@@ -209,6 +226,7 @@ struct NvlinkDispatchArgs {
   NvlinkLayout layout;
   NvlinkTables tables;
   Window window;
+  RemoteArgs remote;
 };
 
 /// Specialises the nvlink combine.
@@ -222,9 +240,10 @@ struct NvlinkCombineSpec {
   Element input = Element::bfloat16;    ///< expert output
   Element partial = Element::bfloat16;  ///< what travels: as input, or fp32
   Element output = Element::bfloat16;
+  bool has_remotes = false;  ///< some ranks are on other nodes
 
   constexpr auto fields(auto&& visit) const {
-    return visit(hidden, num_ranks, tp_size, top_k, threads, blocks_per_sm, input, partial, output);
+    return visit(hidden, num_ranks, tp_size, top_k, threads, blocks_per_sm, input, partial, output, has_remotes);
   }
 };
 
@@ -241,6 +260,7 @@ struct NvlinkCombineArgs {
   NvlinkTables tables;
   Window window;
   FaultContext fault;
+  RemoteArgs remote;
 };
 
 }  // namespace moelink

@@ -31,7 +31,7 @@ struct NvlinkDecodeScratch {
   i32 ranks;    ///< i32[kMaxTopK]: of the block's token
   i32 slots;    ///< i32[num_ranks]: of the block's token
   i32 totals;   ///< u32[num_ranks]: slots in use at each rank
-  i32 items;    ///< u32[groups + 1]: pieces of rows that come from lower sources
+  i32 items;    ///< u32[groups + 1]: pieces of rows that come from sources before each
   i32 rows;     ///< i32[2][kMaxTopK]
   i32 weights;  ///< float[2][kMaxTopK]
   i32 sum;      ///< u32

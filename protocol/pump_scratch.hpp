@@ -17,8 +17,8 @@ struct RowJob {
 
 /// Rows that are found together.
 struct RowBatchHead {
-  u64* flag;  ///< set to `value`, released to all devices, when all copies have been written; null: none
-  u64 value;
+  u64* flag;  ///< for the finder's raise(), when all copies have been written
+  u64 value;  ///< likewise; 0: nobody is to be told
   i32 num_rows;
   i32 group;  ///< for whoever finds places: whose slots they are
   i32 is_last;

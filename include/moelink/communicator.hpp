@@ -26,12 +26,16 @@ struct CommunicatorOptions {
   /// Longest wait for other ranks, at construction and in every later collective set-up call. 0: MOELINK_DEADLINE
   /// seconds, else 60 s.
   std::chrono::milliseconds deadline{0};
+  /// Pretend that every so many ranks are a node of their own: what can map each other's memory is then cut into pieces,
+  /// between which puts go. Equal on all ranks. 0: MOELINK_RANKS_PER_NODE, else nodes are what they are.
+  int ranks_per_node = 0;
 };
 
 /// How in_process() spreads its ranks.
 struct InProcessOptions {
   std::vector<int> devices = {};  ///< CUDA ordinals, taken in turn by the ranks; empty: every rank on the host
   std::chrono::milliseconds deadline{0};
+  int ranks_per_node = 0;  ///< as in CommunicatorOptions
 };
 
 /// Gathers equally long contributions: all.size() == size * mine.size(), rank r's bytes at r * mine.size().

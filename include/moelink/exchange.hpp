@@ -84,6 +84,9 @@ struct ExchangeConfig {
   bool weights_on_input = false;   ///< WeightMode::on_input will be used (one more kernel per typed payload)
   bool own_rows = true;            ///< the library allocates the rows buffer; if not, each dispatch brings one
   bool own_expert_output = false;  ///< expert_output_buffer() exists
+  /// p2p: what carries puts between nodes: "loopback" (ranks of one process), "verbs" or "ucx"; empty: MOELINK_PUT, else
+  /// the first that works on every rank.
+  std::string transport = {};
 };
 
 /// One dispatch. All pointers are memory of the Exchange's device. Rows move in units of 16 bytes: `tokens` and `rows`

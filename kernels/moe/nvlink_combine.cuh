@@ -172,6 +172,7 @@ struct NvlinkCombine {
     // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
     if (args.tables.num_received[args.window.rank / spec().tp_size] == NvlinkTables::kNoDispatch) return;
     const bool is_keeper = ex.block() == 0;
+    if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, epoch)) return;
     if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
     CombineSends<Exec, S> sends(ex, spec, args);
     CombineSums<Exec, S> sums(ex, spec, args, false);
@@ -206,12 +207,22 @@ struct NvlinkCombine {
     if (is_keeper && is_whole && ex.thread() == 0) call.complete();
   }
 
-  /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side.
+  /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side. Of a remote holder:
+  /// where this rank packs it.
   template <class S>
   MOELINK_DEVICE static WordPair* header_of(S spec, const Args& args, i32 holder, i32 sender) {
     static_assert(CombineHeader::kDropped == 0 && CombineHeader::kPartial == 1);
+    const Remotes<S> remotes(spec, args.remote);
+    if (remotes.has(holder)) {
+      return reinterpret_cast<WordPair*>(remotes.packed(remotes.number(holder)) +
+                                         args.remote.send_layout.combine_header.offset_bytes);
+    }
+    if (remotes.has(sender)) {
+      return reinterpret_cast<WordPair*>(remotes.arrived(remotes.number(sender)) +
+                                         args.remote.receive_layout.combine_header.offset_bytes);
+    }
     u64* words = args.window.template at<u64>(holder, args.layout.combine_headers.offset_bytes, spec().num_ranks) +
-                 sender * CombineHeader::kWords;
+                 remotes.peer(sender) * CombineHeader::kWords;
     return reinterpret_cast<WordPair*>(words);
   }
 
@@ -225,18 +236,43 @@ struct NvlinkCombine {
       st_line_sys_pair(header_of(spec, args, peer, args.window.rank),
                        {tagged(dropped, tag), tagged(static_cast<u32>(spec().partial), tag)});
     }
+    if (!spec().has_remotes) return;
+    ex.sync_block();
+    const Remotes<S> remotes(spec, args.remote);
+    remotes.put_headers(ex, args.fault, kCombinePuts, epoch, sizeof(WordPair));
+    remotes.expect_pieces(ex, args.fault, remote_rows(spec, args, epoch), args.send_blocks);
   }
 
-  /// By block 0: waits for every rank's header and reports what it says. False, in every thread: a fault.
+  /// The partial rows that this rank packs for remotes.
+  template <class S>
+  MOELINK_DEVICE static RemoteRows remote_rows(S spec, const Args& args, u64 epoch) {
+    return {.phase = kCombinePuts,
+            .epoch = epoch,
+            .send_offset_bytes = args.remote.send_layout.partials.offset_bytes,
+            .receive_offset_bytes = args.remote.receive_layout.partials.offset_bytes,
+            .slot_bytes = remote_partial_bytes(spec),
+            .num_slots = args.tables.num_received};
+  }
+
+  /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that nothing of
+  /// this call is under way when the next one begins. False, in every thread: a fault.
   template <class Exec, class S>
   MOELINK_DEVICE static bool receive_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
     const u32 tag = tag_of(epoch);
+    const Remotes<S> remotes(spec, args.remote);
     u32 dropped = 0;
     bool failed = false;
     for (i32 peer = ex.thread(); peer < spec().num_ranks && !failed; peer += ex.num_threads()) {
       if (peer == args.window.rank) continue;
       WordPair header{};
       WaitFor what{.phase = FaultPhase::combine_receive, .peer = peer, .epoch = epoch, .expected = tag};
+      if (remotes.has(peer)) {
+        const i32 end = kFirstRowChunk + remotes.chunks_of(args.tables.num_sent[peer]);
+        for (i32 chunk = kHeaderChunk; chunk < end && !failed; ++chunk) {
+          failed = !remotes.wait(args.fault, kCombinePuts, peer, chunk, epoch);
+        }
+        if (failed) break;
+      }
       failed = !wait_until(args.fault, what, [&](u64& seen) {
         header = ld_line_sys_pair(header_of(spec, args, args.window.rank, peer));
         seen = header.first >> 32U;
@@ -258,7 +294,20 @@ struct NvlinkCombine {
   template <class S>
   MOELINK_DEVICE static u64* flags_of(S spec, const Args& args, i32 holder, i32 sender) {
     return args.window.template at<u64>(holder, args.layout.combine_flags.offset_bytes, spec().num_ranks) +
-           sender * args.shape.max_tokens * kMaxWireParts;
+           Remotes<S>(spec, args.remote).peer(sender) * args.shape.max_tokens * kMaxWireParts;
+  }
+
+  /// Where this rank stores, or packs, the partial row of one of its slots.
+  template <class S>
+  MOELINK_DEVICE static u8* partial_at(S spec, const Args& args, i32 home, i32 slot) {
+    const Remotes<S> remotes(spec, args.remote);
+    if (remotes.has(home)) {
+      return remotes.packed(remotes.number(home)) + args.remote.send_layout.partials.offset_bytes +
+             slot * remote_partial_bytes(spec);
+    }
+    const i64 region = static_cast<i64>(remotes.peer(args.window.rank)) * args.shape.max_tokens + slot;
+    const i64 offset_bytes = args.layout.partial_rows.offset_bytes + region * args.shape.partial_pitch_bytes;
+    return args.window.template at<u8>(home, offset_bytes, spec().num_ranks);
   }
 
   template <class Exec, class S>
@@ -266,10 +315,8 @@ struct NvlinkCombine {
                                            const CombineSends<Exec, S>& sends) {
     const RowPiece& piece = sends.piece();
     const i64 slot = static_cast<i64>(sends.group()) * args.shape.max_tokens + piece.index;
-    const i64 region = static_cast<i64>(args.window.rank) * args.shape.max_tokens + piece.index;
-    const i64 offset_bytes = args.layout.partial_rows.offset_bytes + region * args.shape.partial_pitch_bytes;
     RowSum sum = rows_of(args, slot * spec().top_k);
-    sum.output = args.window.template at<u8>(sends.home(), offset_bytes, spec().num_ranks);
+    sum.output = partial_at(spec, args, sends.home(), piece.index);
     sum.num_tokens = args.tables.num_received + sends.group();
     sum.token = piece.index;
     reduce_range(ex, PartialSpec<S>{spec}, sum, first_element_of_part(spec, piece.first_part),
@@ -280,6 +327,12 @@ struct NvlinkCombine {
   MOELINK_DEVICE static void release_partial(const Exec& ex, S spec, const Args& args,
                                              const CombineSends<Exec, S>& sends, u64 epoch) {
     const RowPiece& piece = sends.piece();
+    if (const Remotes<S> remotes(spec, args.remote); remotes.has(sends.home())) {
+      if (ex.thread() == 0) {
+        remotes.add_piece(args.fault, remote_rows(spec, args, epoch), sends.home(), piece.index);
+      }
+      return;
+    }
     u64* const flags = flags_of(spec, args, sends.home(), args.window.rank) +
                        static_cast<i64>(piece.index) * kMaxWireParts + piece.first_part;
     for (i32 part = ex.thread(); part < piece.num_parts; part += ex.num_threads()) st_release_sys(flags + part, epoch);
@@ -300,17 +353,19 @@ struct NvlinkCombine {
             .streaming = false};
   }
 
-  /// By the first warp: poll(peer, flag) for every flag that a piece of a token waits for.
+  /// By the first warp: poll(rank, flag) for every flag that a piece of a token waits for.
   template <class Exec, class S, class Poll>
   MOELINK_DEVICE static bool for_each_flag(const Exec& ex, S spec, const Args& args, const RowPiece& piece,
                                            Poll&& poll) {
+    const Remotes<S> remotes(spec, args.remote);
     bool all = true;
     for (i32 i = ex.lane(); i < spec().num_ranks * piece.num_parts; i += Exec::kWarpSize) {
       const i32 rank = i / piece.num_parts;
       const i64 slot = args.tables.slot_of_token[rank * args.shape.max_tokens + piece.index];
       if (rank == args.window.rank || static_cast<u64>(slot) >= static_cast<u64>(args.shape.max_tokens)) continue;
-      const u64* flag =
-          flags_of(spec, args, args.window.rank, rank) + slot * kMaxWireParts + piece.first_part + i % piece.num_parts;
+      const u64* flag = remotes.has(rank) ? remotes.row_flag(kCombinePuts, rank, static_cast<i32>(slot))
+                                          : flags_of(spec, args, args.window.rank, rank) + slot * kMaxWireParts +
+                                                piece.first_part + i % piece.num_parts;
       all = all && poll(rank, flag);
     }
     return all;
@@ -333,6 +388,7 @@ struct NvlinkCombine {
                    .partials = args.window.template at<u8>(args.window.rank, args.layout.partial_rows.offset_bytes,
                                                            spec().num_ranks),
                    .pitch_bytes = args.shape.partial_pitch_bytes,
+                   .remote = &args.remote,
                    .slot_of_rank = args.tables.slot_of_token + token,
                    .stride = slots,
                    .slots = slots,

@@ -45,6 +45,7 @@ struct NvlinkDecode {
           spec_(spec),
           args_(args),
           at_(spec(), args.format.reuse_routing != 0 ? 0 : args.local.num_tokens),
+          slots_(spec, args),
           parts_(spec, args),
           epoch_(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
                  args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send),
@@ -64,6 +65,7 @@ struct NvlinkDecode {
       if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
+      if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
       if (args_.sends != 0) {
         if (is_last()) send_header();
         for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) send_part(index);
@@ -133,6 +135,16 @@ struct NvlinkDecode {
         ex_.sync_block();
       }
       send_headers(ex_, spec_, args_, epoch_.value(), [&](i32 to, i32 word) { return header_word(to, word, *sum); });
+      if (spec_().has_remotes) put_for_remotes();
+    }
+
+    /// By the last block, once it has packed the headers: hands them over, and says how many pieces chunks have.
+    MOELINK_DEVICE void put_for_remotes() {
+      if (!reuses()) publish_num_sent();
+      ex_.sync_block();
+      put_remote_headers(ex_, spec_, args_, epoch_.value());
+      slots_.remotes().expect_pieces(ex_, args_.local.fault, slots_.remote_rows(epoch_.value()),
+                                     1 << parts_.log2_parts);
     }
 
     [[nodiscard]] MOELINK_DEVICE u32 header_word(i32 to, i32 word, u32 hash) const {
@@ -140,7 +152,7 @@ struct NvlinkDecode {
         return reuses() ? static_cast<u32>(args_.tables.num_sent[to]) : tokens_.totals[to];
       }
       if (word == DispatchHeader::kNumTokens) return static_cast<u32>(num_tokens_);
-      if (word == DispatchHeader::kFormat) return format().packed();
+      if (word == DispatchHeader::kFormat) return slots_.format_to(to, format()).packed();
       if (word == DispatchHeader::kHash) return hash;
       const i32 first = first_expert_of(to, spec_().num_experts, spec_().num_ranks);
       const i32 expert = first + word - DispatchHeader::kCounts;
@@ -161,18 +173,22 @@ struct NvlinkDecode {
       const i32 token = part_.token();
       if (token >= num_tokens_) return;
       find(token);
-      const Slots<S> slots(spec_, args_);
       for (i32 step = 1; step < spec_().num_ranks; ++step) {
         const i32 to = (rank() + step) % spec_().num_ranks;
         if (!sends_to(to)) continue;
-        part_.send(ex_, spec_, args_.local, slots.row(to, group(), tokens_.slots[to]));
-        if (part_.is_first() && !reuses()) send_record(slots.record(to, group(), tokens_.slots[to]), to);
+        part_.send(ex_, spec_, args_.local, slots_.row(to, group(), tokens_.slots[to]));
+        if (part_.is_first() && !reuses()) send_record(slots_.record(to, group(), tokens_.slots[to]), to);
       }
       if (part_.is_first() && !reuses()) publish_slots(token);
       ex_.sync_block();
       const i32 part = index & ((1 << parts_.log2_parts) - 1);
       for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
-        if (sends_to(to)) st_release_sys(slots.flag(to, group(), tokens_.slots[to], part, format()), epoch_.value());
+        if (!sends_to(to)) continue;
+        if (slots_.remotes().has(to)) {
+          slots_.remotes().add_piece(args_.local.fault, slots_.remote_rows(epoch_.value()), to, tokens_.slots[to]);
+        } else {
+          st_release_sys(slots_.flag(to, group(), tokens_.slots[to], part, format()), epoch_.value());
+        }
       }
     }
 
@@ -196,14 +212,24 @@ struct NvlinkDecode {
     /// By the last block: what is known once tokens are routed.
     MOELINK_DEVICE void publish_sent() {
       if (reuses()) return;
-      for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
-        args_.tables.num_sent[to] = static_cast<i32>(tokens_.totals[to]);
-      }
+      if (!spec_().has_remotes) publish_num_sent();  // else it has been
       const u32 out_of_range = tokens_.out_of_range(ex_);
       if (ex_.sync_block_or(out_of_range != 0)) {
         report_block_sum(ex_, &args_.local.status->ids_out_of_range, out_of_range, scratch<u32>(at_.sum));
       }
       if (ex_.thread() == 0) publish_token_count(args_.local, given_tokens_, num_tokens_);
+    }
+
+    MOELINK_DEVICE void publish_num_sent() const {
+      for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
+        args_.tables.num_sent[to] = static_cast<i32>(tokens_.totals[to]);
+      }
+    }
+
+    /// After a fault before anything was sent.
+    MOELINK_DEVICE void leave() const {
+      if (args_.receives != 0 && is_last())
+        publish_nothing(ex_, args_, Places<S>(spec_, args_, ex_.scratch(), at_.sources));
     }
 
     // Receiving.
@@ -297,6 +323,7 @@ struct NvlinkDecode {
     S spec_;
     const Args& args_;
     NvlinkDecodeScratch at_;
+    Slots<S> slots_;
     WireParts<Exec, S> parts_;
     NvlinkEpoch epoch_;
     FewTokens<Exec, S> tokens_;

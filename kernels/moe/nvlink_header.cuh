@@ -8,6 +8,7 @@
 #pragma once
 
 #include "moelink/device/moe/nvlink_epoch.cuh"
+#include "moelink/device/moe/remotes.cuh"
 #include "moelink/device/ptx/line.cuh"
 #include "moelink/device/sync/tagged_word.cuh"
 #include "moelink/device/sync/wait_until.cuh"
@@ -15,11 +16,20 @@
 
 namespace moelink {
 
-/// The pairs of lines of rank `source`'s header at `holder`.
+/// The pairs of lines of rank `source`'s header at `holder`. Of a remote holder: where this rank packs them.
 template <class S>
 MOELINK_DEVICE WordPair* header_lines(S spec, const NvlinkDispatchArgs& args, i32 holder, i32 source) {
+  const Remotes<S> remotes(spec, args.remote);
+  if (remotes.has(holder)) {
+    return reinterpret_cast<WordPair*>(remotes.packed(remotes.number(holder)) +
+                                       args.remote.send_layout.dispatch_header.offset_bytes);
+  }
+  if (remotes.has(source)) {
+    return reinterpret_cast<WordPair*>(remotes.arrived(remotes.number(source)) +
+                                       args.remote.receive_layout.dispatch_header.offset_bytes);
+  }
   return args.window.template at<WordPair>(holder, args.layout.dispatch_headers.offset_bytes, spec().num_ranks) +
-         static_cast<i64>(source) * (args.shape.header_words() / 2);
+         static_cast<i64>(remotes.peer(source)) * (args.shape.header_words() / 2);
 }
 
 /// Pairs of lines that `source` sends: only member 0 of a group sends counts.
@@ -43,6 +53,13 @@ MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArg
     st_line_sys_pair(header_lines(spec, args, destination, rank) + pair,
                      {tagged(value(destination, 2 * pair), tag), tagged(value(destination, 2 * pair + 1), tag)});
   }
+}
+
+/// By one block, a block barrier after headers were stored: those that lie packed for remotes are handed over.
+template <class Exec, class S>
+MOELINK_DEVICE void put_remote_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch) {
+  const i64 size_bytes = header_pairs(spec, args.window.rank) * static_cast<i64>(sizeof(WordPair));
+  Remotes<S>(spec, args.remote).put_headers(ex, args.local.fault, kDispatchPuts, epoch, size_bytes);
 }
 
 /// By one thread: one word of this rank's header at one rank, for whoever knows no more than that yet.
@@ -103,6 +120,9 @@ class SourceHeaders {
   MOELINK_DEVICE bool wait_for_pair(const NvlinkDispatchArgs& args, u64 epoch, i32 source, i32 pair,
                                     WordPair& words) const {
     const u32 tag = tag_of(epoch);
+    const Remotes<S> remotes(spec_, args.remote);
+    if (remotes.has(source) && !remotes.wait(args.local.fault, kDispatchPuts, source, kHeaderChunk, epoch))
+      return false;
     const WordPair* line = header_lines(spec_, args, args.window.rank, source) + pair;
     const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = tag};
     return wait_until(args.local.fault, what, [&](u64& seen) {
@@ -141,6 +161,10 @@ class SourceHeaders {
       fitting.payload = args.format.payload;
       fitting.reuse_routing = args.format.reuse_routing;
       if (!format.valid()) fitting.parts = 1;
+      if (const Remotes<S> remotes(spec_, args.remote); remotes.has(source)) {
+        fitting.log2_slots_per_flag = static_cast<u8>(remotes.log2_slots_per_chunk());
+        fitting.parts = 1;
+      }
       differs = differ(args, epoch, source, fitting.packed(), format.packed());
       for (const i32 word : {DispatchHeader::kNumTokens, DispatchHeader::kFormat, DispatchHeader::kHash}) {
         // Between this rank and another member, the other one is named.

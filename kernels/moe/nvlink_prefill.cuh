@@ -45,11 +45,11 @@ struct NvlinkPrefill {
     const bool routes = args.sends != 0 && args.format.reuse_routing == 0;
     const i32 given_tokens = routes ? load_token_count(args.local) : *args.local.num_tokens_snapshot;
     const i32 num_tokens = clamp_token_count(args.local, given_tokens);
-    bool good = true;
-    if (routes) {
+    bool good = args.sends == 0 || Remotes<S>(spec, args.remote).wait_until_free(ex, args.local.fault, epoch.value());
+    if (routes && good) {
       good = PrefillRoute<Exec, S>(spec, args, epoch.value(), num_tokens, scratch, at.route).run(ex);
       if (good && keeps && ex.thread() == 0) publish_token_count(args.local, given_tokens, num_tokens);
-    } else if (args.sends != 0 && keeps) {
+    } else if (args.sends != 0 && keeps && good) {
       announce_again(ex, spec, args, epoch.value(), num_tokens);
     }
     if (good && args.receives != 0) good = learn_places(ex, spec, args, epoch.value(), headers, places);
@@ -86,8 +86,12 @@ struct NvlinkPrefill {
     send_headers(ex, spec, args, epoch, [&](i32 rank, i32 word) -> u32 {
       if (word == DispatchHeader::kNumSlots) return static_cast<u32>(args.tables.num_sent[rank]);
       if (word == DispatchHeader::kNumTokens) return static_cast<u32>(num_tokens);
-      return word == DispatchHeader::kFormat ? args.format.packed() : 0;
+      if (word != DispatchHeader::kFormat) return 0;
+      return Slots<S>(spec, args).format_to(rank, args.format).packed();
     });
+    if (!spec().has_remotes) return;
+    ex.sync_block();
+    put_remote_headers(ex, spec, args, epoch);
   }
 
   /// By all blocks: waits for headers; then every block knows the places, and block 0 says so to whoever runs next.

@@ -51,6 +51,7 @@ class PrefillRoute {
     if (!barrier(ex)) return false;
     sum_columns(ex);
     if (!barrier(ex)) return false;
+    if (ex.block() == 0) put_remote_headers(ex, spec_, args_, epoch_);
     if (ex.block() == 0 && ex.thread() == 0) {
       report(&args_.local.status->ids_out_of_range, matrix_row(ex.num_blocks())[columns_.out_of_range]);
     }
@@ -70,7 +71,7 @@ class PrefillRoute {
     return args_.local.block_counts + static_cast<i64>(block) * columns_.pitch();
   }
   MOELINK_DEVICE i32 batch_tokens() const { return kBatch / spec_().top_k; }
-  MOELINK_DEVICE bool is_remote(i32 rank) const { return rank / spec_().tp_size != group_; }
+  MOELINK_DEVICE bool is_elsewhere(i32 rank) const { return rank / spec_().tp_size != group_; }
   MOELINK_DEVICE i32 owner(i32 expert) const { return owner_of_expert(expert, spec_().num_experts, spec_().num_ranks); }
 
   /// By the block: codes and weights of the entries of tokens [first, end) into scratch; and the destination of each
@@ -168,7 +169,8 @@ class PrefillRoute {
         args_.tables.num_sent[rank] = static_cast<i32>(total);
         send_header_word(spec_, args_, rank, DispatchHeader::kNumSlots, total, epoch_);
         send_header_word(spec_, args_, rank, DispatchHeader::kNumTokens, static_cast<u32>(num_tokens_), epoch_);
-        send_header_word(spec_, args_, rank, DispatchHeader::kFormat, args_.format.packed(), epoch_);
+        send_header_word(spec_, args_, rank, DispatchHeader::kFormat, slots_.format_to(rank, args_.format).packed(),
+                         epoch_);
       }
       if (member_ != 0) return;
       const i32 experts = first_expert_of(rank + 1, spec_().num_experts, spec_().num_ranks) -
@@ -232,7 +234,7 @@ class PrefillRoute {
     const i32 slot = static_cast<i32>(slots_of_entries_[entry]);
     const i32 token = first_token + entry / spec_().top_k;
     if (ex.lane() == 0) args_.tables.token_of_slot[rank * args_.shape.max_tokens + slot] = token;
-    const bool sends = is_remote(rank) && args_.format.member_of_slot(slot, spec_().tp_size) == member_;
+    const bool sends = is_elsewhere(rank) && args_.format.member_of_slot(slot, spec_().tp_size) == member_;
     if (!sends && rank != args_.window.rank) return;
     u32* record = reinterpret_cast<u32*>(slots_.record(rank, group_, slot));
     const i32 first_entry = entry - entry % spec_().top_k;

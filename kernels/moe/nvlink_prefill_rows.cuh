@@ -4,9 +4,11 @@
 // first. In a launch that also receives, a token is read once for both: with the first slot that carries it away it also
 // goes to its own places here. So memory is read as seldom as can be, and own rows are placed while the link is busy.
 //
+// A chunk that is put to a remote is packed like one that is stored to a peer, and handed over in place of its flag.
+//
 // Receiving: units of a few slots, drawn by ticket, so that no block idles while another has work: how long a unit takes
-// depends on when it arrives and on how many places its rows have. First own tokens that nobody carries, then what other
-// sources send, in turns over them, so about in the order in which it comes. A ticket's unit is waited for, in order; all
+// depends on when it arrives and on how many places its rows have. First own tokens that nobody carries, then what peers
+// send, in turns over them, so about in the order in which it comes, then what remotes put. A ticket's unit is waited for, in order; all
 // that a block has drawn before is moved meanwhile (primitives/row_pump.cuh).
 //
 // Ordering: a lane acquires each flag at system scope, the warp meets, then it reads records; the pump fences before rows
@@ -39,16 +41,16 @@ class PrefillRows {
         num_tokens_(static_cast<u32>(num_tokens)),
         group_(args.window.rank / spec().tp_size),
         member_(args.window.rank % spec().tp_size),
-        num_remote_(spec().num_ranks - spec().tp_size),
-        carries_own_(args.sends != 0 && args.receives != 0 && num_remote_ > 0),
+        num_others_(spec().num_ranks - spec().tp_size),
+        carries_own_(args.sends != 0 && args.receives != 0 && num_others_ > 0),
         send_chunks_(send_chunks),
         receive_units_(receive_units),
         next_send_(ex.block()) {}
 
   /// By the block, when the numbers of slots are known, before find(); a block barrier is at its end.
   MOELINK_DEVICE void make_lists(const Exec& ex) {
-    for (i32 i = ex.thread(); i < num_remote_; i += ex.num_threads()) {
-      send_chunks_[i] = args_.sends != 0 ? own_chunks(args_.tables.num_sent[destination(i)]) : 0;
+    for (i32 i = ex.thread(); i < num_others_; i += ex.num_threads()) {
+      send_chunks_[i] = args_.sends != 0 ? own_chunks(destination(i)) : 0;
     }
     for (i32 i = ex.thread(); i < num_sources(); i += ex.num_threads()) {
       receive_units_[i] = args_.receives != 0 ? ceil_div(headers_.num_slots(source(i)), kUnitSlots) : 0;
@@ -61,7 +63,7 @@ class PrefillRows {
   MOELINK_DEVICE bool find(const Exec& ex, const RowBatch& batch) {
     if (is_first_) begin(ex);
     if (next_send_ < num_send_) {
-      const RoundRobin::Item item = RoundRobin(send_chunks_, num_remote_).find(ex, next_send_);
+      const RoundRobin::Item item = RoundRobin(send_chunks_, num_others_).find(ex, next_send_);
       next_send_ += args_.num_senders;
       send(ex, batch, destination(item.list), item.position * spec_().tp_size + member_);
       return true;
@@ -73,6 +75,16 @@ class PrefillRows {
     return false;
   }
 
+  /// By one thread, when all copies of a batch that is sent have been written.
+  MOELINK_DEVICE void raise(u64* flag, u64 value) const {
+    if (spec_().has_remotes && flag == nullptr) {
+      slots_.remotes().put_chunk(args_.local.fault, slots_.remote_rows(epoch_), static_cast<i32>(value >> 32U) - 1,
+                                 static_cast<i32>(value));
+    } else {
+      st_release_sys(flag, value);
+    }
+  }
+
   /// Whether a wait was in vain. In the warp that called find().
   [[nodiscard]] MOELINK_DEVICE bool failed() const { return failed_; }
 
@@ -82,33 +94,48 @@ class PrefillRows {
   static constexpr i32 kScanSlots = 32;  ///< of a unit of own tokens, nearly all of which are carried by the sending
   static_assert(kUnitSlots <= PumpScratch::kBatchRows);
 
-  // Lists: destinations from the next group on, sources from the group before backwards.
+  // Lists: destinations from the next group on, sources from the group before backwards; with remotes, which are slower,
+  // peers first.
   MOELINK_DEVICE i32 destination(i32 list) const { return ((group_ + 1) * spec_().tp_size + list) % spec_().num_ranks; }
-  MOELINK_DEVICE i32 num_sources() const { return num_remote_ / spec_().tp_size; }
+  MOELINK_DEVICE i32 num_sources() const { return num_others_ / spec_().tp_size; }
+  MOELINK_DEVICE i32 num_near_sources() const { return spec_().has_remotes ? args_.remote.num_peers : num_sources(); }
+  MOELINK_DEVICE RoundRobin near_sources() const { return RoundRobin(receive_units_, num_near_sources()); }
+  MOELINK_DEVICE RoundRobin remote_sources() const {
+    return RoundRobin(receive_units_ + num_near_sources(), num_sources() - num_near_sources());
+  }
   MOELINK_DEVICE i32 source(i32 list) const {
+    if (spec_().has_remotes) return args_.remote.sources[list];
     const i32 num_groups = num_sources() + 1;
     return (group_ + num_groups - 1 - list) % num_groups;
   }
-  /// Of the chunks of a number of slots, those that this member sends: member_, member_ + tp_size, ...
-  MOELINK_DEVICE i32 own_chunks(i32 num_slots) const {
-    const i32 chunks = (num_slots + (1 << args_.format.log2_slots_per_flag) - 1) >> args_.format.log2_slots_per_flag;
+  MOELINK_DEVICE WireFormat format_to(i32 rank) const { return slots_.format_to(rank, args_.format); }
+  /// Of the chunks of slots at a rank, those that this member sends: member_, member_ + tp_size, ...
+  MOELINK_DEVICE i32 own_chunks(i32 rank) const {
+    const i32 log2_slots = format_to(rank).log2_slots_per_flag;
+    const i32 chunks = (args_.tables.num_sent[rank] + (1 << log2_slots) - 1) >> log2_slots;
     return (chunks - member_ + spec_().tp_size - 1) / spec_().tp_size;
   }
 
   MOELINK_DEVICE void begin(const Exec& ex) {
     is_first_ = false;
     const bool sends = args_.sends != 0 && ex.block() < args_.num_senders;
-    num_send_ = sends ? RoundRobin(send_chunks_, num_remote_).total(ex) : 0;
+    num_send_ = sends ? RoundRobin(send_chunks_, num_others_).total(ex) : 0;
     if (args_.receives == 0) return;
     own_unit_slots_ = carries_own_ ? kScanSlots : kUnitSlots;
     own_units_ = ceil_div(own_slots_, own_unit_slots_);
-    num_units_ = own_units_ + RoundRobin(receive_units_, num_sources()).total(ex);
+    num_near_units_ = own_units_ + near_sources().total(ex);
+    num_units_ = num_near_units_ + (spec_().has_remotes ? remote_sources().total(ex) : 0);
+  }
+
+  /// A chunk that is put, for raise(); not 0.
+  MOELINK_DEVICE static u64 chunk_name(i32 rank, i32 chunk) {
+    return static_cast<u64>(rank + 1) << 32U | static_cast<u32>(chunk);
   }
 
   /// The first destination, in the order of sending, that this rank sends the token to: with it go its own rows. -1: none.
   MOELINK_DEVICE i32 carrier(i32 token) const {
     i32 carrier = -1;
-    for (i32 list = num_remote_ - 1; list >= 0; --list) {
+    for (i32 list = num_others_ - 1; list >= 0; --list) {
       const i32 slot = args_.tables.slot_of_token[destination(list) * args_.shape.max_tokens + token];
       const bool sends = slot >= 0 && args_.format.member_of_slot(slot, spec_().tp_size) == member_;
       carrier = sends ? destination(list) : carrier;
@@ -128,8 +155,9 @@ class PrefillRows {
 
   /// By one warp: one chunk to its destination.
   MOELINK_DEVICE void send(const Exec& ex, const RowBatch& batch, i32 rank, i32 chunk) const {
-    const i32 first = chunk << args_.format.log2_slots_per_flag;
-    const i32 end = min_of(first + (1 << args_.format.log2_slots_per_flag), args_.tables.num_sent[rank]);
+    const WireFormat format = format_to(rank);
+    const i32 first = chunk << format.log2_slots_per_flag;
+    const i32 end = min_of(first + (1 << format.log2_slots_per_flag), args_.tables.num_sent[rank]);
     i32 num_rows = 0;
     for (i32 from = first; from < end; from += kLanes) {
       const i32 slot = from + ex.lane();
@@ -145,7 +173,11 @@ class PrefillRows {
       }
       batch.jobs[row] = job;
     }
-    finish(ex, batch, num_rows, group_, slots_.flag(rank, group_, first, 0, args_.format));
+    if (slots_.remotes().has(rank)) {
+      finish(ex, batch, num_rows, group_, nullptr, chunk_name(rank, chunk));
+    } else {
+      finish(ex, batch, num_rows, group_, slots_.flag(rank, group_, first, 0, format), epoch_);
+    }
   }
 
   /// By one warp: the next unit. False: none is left.
@@ -165,8 +197,10 @@ class PrefillRows {
       first_ = static_cast<i32>(unit) * own_unit_slots_;
       end_ = min_of(first_ + own_unit_slots_, own_slots_);
     } else {
-      const RoundRobin::Item item = RoundRobin(receive_units_, num_sources()).find(ex, unit - own_units_);
-      source_ = source(item.list);
+      const bool is_near = !spec_().has_remotes || unit < num_near_units_;
+      const RoundRobin::Item item = is_near ? near_sources().find(ex, unit - own_units_)  //
+                                            : remote_sources().find(ex, unit - num_near_units_);
+      source_ = source(is_near ? item.list : item.list + num_near_sources());
       first_ = item.position * kUnitSlots;
       end_ = min_of(first_ + kUnitSlots, headers_.num_slots(source_));
     }
@@ -177,7 +211,7 @@ class PrefillRows {
   MOELINK_DEVICE bool take(const Exec& ex, const RowBatch& batch) {
     const i32 num_rows = source_ == group_ ? take_own(ex, batch) : take_arrived(ex, batch);
     if (num_rows == 0) return false;
-    finish(ex, batch, num_rows, source_, nullptr);
+    finish(ex, batch, num_rows, source_, nullptr, 0);
     return true;
   }
 
@@ -223,11 +257,12 @@ class PrefillRows {
   }
 
   /// By one warp, when it has filled the jobs: all the rest of a batch. Slots are those of `group` here.
-  MOELINK_DEVICE void finish(const Exec& ex, const RowBatch& batch, i32 num_rows, i32 group, u64* flag) const {
+  MOELINK_DEVICE void finish(const Exec& ex, const RowBatch& batch, i32 num_rows, i32 group, u64* flag,
+                             u64 value) const {
     if (ex.lane() == 0) {
       batch.head->num_rows = num_rows;
       batch.head->flag = flag;
-      batch.head->value = epoch_;
+      batch.head->value = value;
     }
     ex.sync_warp();
     for (i32 i = ex.lane(); i < num_rows * spec_().top_k; i += kLanes) {
@@ -275,7 +310,7 @@ class PrefillRows {
   u32 num_tokens_;
   i32 group_;
   i32 member_;
-  i32 num_remote_;    ///< ranks of other groups
+  i32 num_others_;    ///< ranks of other groups
   bool carries_own_;  ///< sending also places own rows
   i32* send_chunks_;
   i32* receive_units_;
@@ -287,6 +322,7 @@ class PrefillRows {
   i64 num_send_ = 0;
   i32 own_unit_slots_ = 1;
   i32 own_units_ = 0;
+  i64 num_near_units_ = 0;  ///< own ones, and those of peers
   i64 num_units_ = 0;
   // What is left of the unit that was drawn last.
   i32 source_ = 0;

@@ -30,17 +30,17 @@ class ReceivedRows {
         rows_(rows),
         weights_(weights) {}
 
-  /// By one warp, once the headers are there: how many pieces come from the sources below each. For all threads after the
+  /// By one warp, once the headers are there: how many pieces come from the sources before each. For all threads after the
   /// next block barrier.
   MOELINK_DEVICE void count(const Exec& ex) const {
     const i32 own = args_.window.rank / spec_().tp_size;
     u32 below = 0;
     for (i32 from = 0; from < num_groups(); from += Exec::kWarpSize) {
-      const i32 group = from + ex.lane();
-      const bool sends = group < num_groups() && group != own;
-      const u32 pieces = sends ? static_cast<u32>(headers_.num_slots(group)) << log2_pieces(group) : 0;
+      const i32 turn = from + ex.lane();
+      const i32 group = turn < num_groups() ? group_in_turn(turn) : own;
+      const u32 pieces = group != own ? static_cast<u32>(headers_.num_slots(group)) << log2_pieces(group) : 0;
       const u32 before = below + warp_exclusive_sum(ex, pieces);
-      if (group < num_groups()) items_[group] = before;
+      if (turn < num_groups()) items_[turn] = before;
       below = warp_broadcast(ex, before + pieces, Exec::kWarpSize - 1);
     }
     if (ex.lane() == 0) items_[num_groups()] = below;
@@ -119,6 +119,10 @@ class ReceivedRows {
   };
 
   [[nodiscard]] MOELINK_DEVICE i32 num_groups() const { return places_.num_groups; }
+  /// Sources are taken in ascending order; with remotes, which are slower, peers first.
+  [[nodiscard]] MOELINK_DEVICE i32 group_in_turn(i32 turn) const {
+    return spec_().has_remotes ? args_.remote.sources[turn] : turn;
+  }
 
   /// Pieces of a source's rows, as a power of two: its parts, or so many that one fits a block.
   [[nodiscard]] MOELINK_DEVICE i32 log2_pieces(i32 group) const {
@@ -132,11 +136,12 @@ class ReceivedRows {
   /// By a warp, whose lanes look at sources together.
   [[nodiscard]] MOELINK_DEVICE Piece locate(const Exec& ex, u32 index) const {
     u32 below = 0;
-    for (i32 group = ex.lane(); group < num_groups(); group += Exec::kWarpSize) {
-      below += items_[group + 1] <= index ? 1 : 0;
+    for (i32 turn = ex.lane(); turn < num_groups(); turn += Exec::kWarpSize) {
+      below += items_[turn + 1] <= index ? 1 : 0;
     }
-    const i32 group = static_cast<i32>(warp_sum(ex, below));
-    const u32 rest = index - items_[group];
+    const i32 turn = static_cast<i32>(warp_sum(ex, below));
+    const i32 group = group_in_turn(turn);
+    const u32 rest = index - items_[turn];
     const i32 log2 = log2_pieces(group);
     const WireFormat format = headers_.format(group);
     return {.group = group,

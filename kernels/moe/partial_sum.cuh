@@ -3,6 +3,7 @@
 // memory.
 #pragma once
 
+#include "moelink/device/moe/remotes.cuh"
 #include "moelink/device/primitives/row_reduce.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
 
@@ -25,13 +26,31 @@ struct PartialSpec {
 /// One token's sum. Addresses are multiples of 16 bytes.
 struct PartialSum {
   RowSum own;          ///< this rank's rows; its output is the token's whole row, its token and num_tokens are not used
-  const u8* partials;  ///< rank d's partial is at partials + (d * slots + slot of d) * pitch
+  const u8* partials;  ///< that of peer number d is at partials + (d * slots + its slot) * pitch
   i64 pitch_bytes;
-  const i32* slot_of_rank;  ///< [num_ranks], `stride` apart: outside [0, slots): that rank has nothing
+  const RemoteArgs* remote;  ///< where those of remotes are
+  const i32* slot_of_rank;   ///< [num_ranks], `stride` apart: outside [0, slots): that rank has nothing
   i64 stride;
   i64 slots;
   i32 rank;  ///< this one: its slot says whether it has rows
 };
+
+/// From one partial row to the next on their way between nodes.
+template <class S>
+MOELINK_DEVICE i64 remote_partial_bytes(S spec) {
+  return spec().hidden * bytes_of(spec().partial);
+}
+
+/// The partial row that another rank has left here.
+template <class S>
+MOELINK_DEVICE const u8* partial_of(S spec, const PartialSum& sum, i32 rank, i64 slot) {
+  const Remotes<S> remotes(spec, *sum.remote);
+  if (remotes.has(rank)) {
+    return remotes.arrived(remotes.number(rank)) + sum.remote->receive_layout.partials.offset_bytes +
+           slot * remote_partial_bytes(spec);
+  }
+  return sum.partials + (remotes.peer(rank) * sum.slots + slot) * sum.pitch_bytes;
+}
 
 /// Other ranks' copies of one result row, behind the same offset of their memory.
 struct ResultCopies {
@@ -53,7 +72,7 @@ struct ResultCopies {
 /// By the block: elements [begin, end), multiples of kPartialUnit or the row's end. `arrived()`, by the whole block once
 /// the own rows are under way, says whether the other ranks' partials may be read; false: nothing is written.
 template <class Exec, class S, class Arrived>
-MOELINK_DEVICE bool sum_partials(const Exec& ex, S, const PartialSum& sum, const ResultCopies& copies, int begin,
+MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, int begin,
                                  int end, Arrived&& arrived) {
   constexpr auto kSpec = S{}();
   constexpr bool kAllFloats =
@@ -106,8 +125,7 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S, const PartialSum& sum, const
       for (int j = 0; j < kRanksAtOnce; ++j) {
         const int rank = first + j;
         if (rank >= kSpec.num_ranks || rank == sum.rank || static_cast<u32>(slots[j]) >= sum.slots) continue;
-        partials[j].load_from_peer(sum.partials + (rank * sum.slots + slots[j]) * sum.pitch_bytes +
-                                   static_cast<i64>(unit) * kPartialBytes);
+        partials[j].load_from_peer(partial_of(spec, sum, rank, slots[j]) + static_cast<i64>(unit) * kPartialBytes);
       }
       MOELINK_UNROLL
       for (int j = 0; j < kRanksAtOnce; ++j) {
@@ -170,10 +188,9 @@ bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCop
     for (int rank = 0; rank < spec().num_ranks; ++rank) {
       const i64 slot = slot_of(rank);
       const bool exists = static_cast<u64>(slot) < static_cast<u64>(sum.slots);
-      partials[rank] = !exists ? nullptr
-                       : rank == sum.rank
-                           ? own
-                           : sum.partials + (rank * sum.slots + slot) * sum.pitch_bytes + first * partial_bytes;
+      partials[rank] = !exists            ? nullptr
+                       : rank == sum.rank ? own
+                                          : partial_of(spec, sum, rank, slot) + first * partial_bytes;
     }
     u8* const output = sum.own.output + first * out_bytes;
     host_reduce_row(spec().partial, spec().output,

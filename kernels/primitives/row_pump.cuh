@@ -5,7 +5,9 @@
 //   pump.run(ex, finder);  // by the block, until finder.find(ex, batch) is false
 //
 // `find`, by all lanes of one warp, fills a batch: at most kBatchRows rows, where each is, its places, and a flag that
-// tells somebody that the copies have arrived. It may wait. What it found before is moved meanwhile.
+// tells somebody that the copies have arrived. It may wait. What it found before is moved meanwhile. Flags are raised by
+// finder.raise(flag, value), by one thread that need not be of the finder's warp: so it is a const function of the
+// finder's inputs.
 //
 // On a GPU two warps work. The finder runs up to kBatches ahead. The copier has two cursors: one begins bulk loads into
 // free stages of a ring, as far as rows have been found; the other takes the stages as they fill and issues a bulk store
@@ -136,7 +138,7 @@ class RowPump {
       }
       ex.sync_first_warps(kMovers);
       if (ex.warp() == 0) {
-        copy_all(ex);
+        copy_all(ex, finder);
       } else {
         find_all(ex, finder);
       }
@@ -178,20 +180,21 @@ class RowPump {
     return warp_sum(ex, seen ? 1 : 0) == kLanes;
   }
 
-  MOELINK_DEVICE void copy_all(const Exec& ex) {
+  template <class Finder>
+  MOELINK_DEVICE void copy_all(const Exec& ex, const Finder& finder) {
 #pragma unroll 1
     for (u32 number = 0;; ++number) {
       if (!is_found(ex, number)) {
-        release_flag(ex);  // nobody shall wait for copies that wait for nothing else
+        release_flag(ex, finder);  // nobody shall wait for copies that wait for nothing else
         wait(batch_full(number), (number / kBatches) & 1);
       }
       const RowBatch next = batch(number);
       if (next.head->is_last != 0) break;
       const i32 num_rows = next.head->num_rows;
 #pragma unroll 1
-      for (i32 row = 0; row < num_rows; ++row) move_row(ex, next, row);
-      if (next.head->flag != nullptr) {
-        release_flag(ex);
+      for (i32 row = 0; row < num_rows; ++row) move_row(ex, finder, next, row);
+      if (next.head->value != 0) {
+        release_flag(ex, finder);
         flag_ = next.head->flag;
         flag_value_ = next.head->value;
         flag_chunk_ = placed_;
@@ -199,11 +202,12 @@ class RowPump {
       ex.sync_warp();
       if (ex.lane() == 0) mbarrier_arrive(batch_empty(number));
     }
-    release_flag(ex);
+    release_flag(ex, finder);
     bulk_wait_group<0>();
   }
 
-  MOELINK_DEVICE void move_row(const Exec& ex, const RowBatch& from, i32 row) {
+  template <class Finder>
+  MOELINK_DEVICE void move_row(const Exec& ex, const Finder& finder, const RowBatch& from, i32 row) {
     const i64 place = ex.lane() < spec_().top_k ? from.places[row * spec_().top_k + ex.lane()] : -1;
     u8* to = place >= 0 ? to_.rows + place * to_.row_stride_bytes : nullptr;
     u8* copy = ex.lane() == kCopyLane ? from.jobs[row].copy : nullptr;
@@ -232,7 +236,7 @@ class RowPump {
         stage_ = 0;
         parity_ ^= 1;
       }
-      if (flag_ != nullptr && placed_ - flag_chunk_ >= kFlagLag) release_flag(ex);
+      if (flag_value_ != 0 && placed_ - flag_chunk_ >= kFlagLag) release_flag(ex, finder);
       bulk_wait_group_read<kDrain>();
       ex.sync_warp();
     }
@@ -245,17 +249,18 @@ class RowPump {
   }
 
   /// Stores the flag of an earlier batch, if one is due, as soon as its copies have been written.
-  MOELINK_DEVICE void release_flag(const Exec& ex) {
-    if (flag_ == nullptr) return;
+  template <class Finder>
+  MOELINK_DEVICE void release_flag(const Exec& ex, const Finder& finder) {
+    if (flag_value_ == 0) return;
     if (ex.lane() == kCopyLane) {
       if (placed_ - flag_chunk_ >= kFlagLag) {
         bulk_wait_group<kFlagLag>();
       } else {
         bulk_wait_group<0>();
       }
-      st_release_sys(flag_, flag_value_);
+      finder.raise(flag_, flag_value_);
     }
-    flag_ = nullptr;
+    flag_value_ = 0;
   }
 
   /// Begins to load what has been found into what is free.
@@ -311,7 +316,7 @@ class RowPump {
       const i32 num_rows = next.head->num_rows;
       for (i32 row = 0; row < num_rows; ++row) move_weighted(ex, next, row);
       ex.sync_block();
-      if (ex.thread() == 0 && next.head->flag != nullptr) st_release_sys(next.head->flag, next.head->value);
+      if (ex.thread() == 0 && next.head->value != 0) finder.raise(next.head->flag, next.head->value);
     }
   }
 
@@ -344,8 +349,8 @@ class RowPump {
   int stage_ = 0;
   u32 parity_ = 0;
   u64* flag_ = nullptr;  ///< of a batch whose copies may still be under way
-  u64 flag_value_ = 0;
-  u32 flag_chunk_ = 0;  ///< the chunk behind its last
+  u64 flag_value_ = 0;   ///< 0: there is none
+  u32 flag_chunk_ = 0;   ///< the chunk behind its last
 
 #else
 
@@ -356,7 +361,7 @@ class RowPump {
     while (find(ex, finder, next)) {
       for (i32 row = 0; row < next.head->num_rows; ++row) move(next, row);
       if (to_.streaming) host_stream_fence();
-      if (next.head->flag != nullptr) st_release_sys(next.head->flag, next.head->value);
+      if (next.head->value != 0) finder.raise(next.head->flag, next.head->value);
     }
   }
 

@@ -18,6 +18,7 @@ struct Environment {
   // How ranks meet (docs/bootstrap.md)
   std::chrono::milliseconds deadline{60'000};  ///< MOELINK_DEADLINE, seconds: longest wait for other ranks
   std::string node;                            ///< MOELINK_NODE: name of this node; empty: boot id and host name
+  int ranks_per_node = 0;                      ///< MOELINK_RANKS_PER_NODE: pretended nodes; 0: real ones
   std::string secret;                          ///< MOELINK_SECRET: key that every rank must prove to know; empty: none
   std::string socket_interface;  ///< MOELINK_SOCKET_IFNAME: network interface of the bootstrap; empty: any
   int port = 0;                  ///< MOELINK_PORT: port on which rank 0 listens; 0: MASTER_PORT

@@ -16,7 +16,7 @@ namespace moelink {
 
 Communicator Communicator::single(Device device) {
   return Communicator(make_communicator_state(std::move(ThreadBootstrap::make_group(1).front()),
-                                              DeviceChoice{device, std::nullopt}, Environment::get().node,
+                                              DeviceChoice{device, std::nullopt}, effective_node(0),
                                               effective_deadline({})));
 }
 
@@ -34,13 +34,13 @@ std::vector<Communicator> Communicator::in_process(int size, const InProcessOpti
     }
   }
   const auto deadline = effective_deadline(options.deadline);
+  const NodeChoice node = effective_node(options.ranks_per_node);
   auto bootstraps = ThreadBootstrap::make_group(size);
   std::vector<std::shared_ptr<State>> states(bootstraps.size());
   run_threads(bootstraps.size(), [&](std::size_t r) {
     const Device device =
         options.devices.empty() ? Device::host() : Device::cuda(options.devices[r % options.devices.size()]);
-    states[r] = make_communicator_state(std::move(bootstraps[r]), DeviceChoice{device, std::nullopt},
-                                        Environment::get().node, deadline);
+    states[r] = make_communicator_state(std::move(bootstraps[r]), DeviceChoice{device, std::nullopt}, node, deadline);
   });
   std::vector<Communicator> communicators;
   communicators.reserve(states.size());
@@ -54,17 +54,18 @@ Communicator Communicator::from_environment(const Options& options) {
   const auto launch = Launch::read(&Environment::process);
   const Environment& environment = Environment::get();
   const auto deadline = effective_deadline(options.deadline);
+  const NodeChoice node = effective_node(options.ranks_per_node);
   const Launch chosen = launch.value_or(Launch{});
   return Communicator(make_communicator_state(meet_by_launcher(chosen, environment, deadline),
-                                              DeviceChoice{options.device, chosen.local_rank}, environment.node,
-                                              deadline));
+                                              DeviceChoice{options.device, chosen.local_rank}, node, deadline));
 }
 
 Communicator::Communicator(int rank, int size, const AllGatherFunction& all_gather, const Options& options) {
   const Environment& environment = Environment::get();
   const auto deadline = effective_deadline(options.deadline);
+  const NodeChoice node = effective_node(options.ranks_per_node);
   state_ = make_communicator_state(meet_by_all_gather(rank, size, all_gather, environment, deadline),
-                                   DeviceChoice{options.device, std::nullopt}, environment.node, deadline);
+                                   DeviceChoice{options.device, std::nullopt}, node, deadline);
 }
 
 std::chrono::milliseconds Communicator::deadline_of(const Options& options) {

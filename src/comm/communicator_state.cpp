@@ -33,11 +33,16 @@ Device choose_device(Bootstrap& bootstrap, const DeviceChoice& choice, std::stri
   return num_devices > 0 ? Device::cuda(choice.local_rank.value_or(counted) % num_devices) : Device::host();
 }
 
-std::vector<RankInfo> gather_ranks(Bootstrap& bootstrap, Device device, std::string_view node,
+std::vector<RankInfo> gather_ranks(Bootstrap& bootstrap, Device device, const NodeChoice& node,
                                    std::chrono::milliseconds deadline) {
   Bytes self;
   agree_over_ranks(
-      bootstrap, "communicator: device", [&] { self = encode(describe_self(bootstrap.rank(), device, node)); },
+      bootstrap, "communicator: device",
+      [&] {
+        RankInfo info = describe_self(bootstrap.rank(), device, node.name);
+        if (node.ranks_per_node != 0) info.node_id += text(" part ", bootstrap.rank() / node.ranks_per_node);
+        self = encode(info);
+      },
       deadline);
   const auto parts = bootstrap.all_gather("communicator: ranks", self, deadline);
   std::vector<RankInfo> ranks;
@@ -70,16 +75,28 @@ std::vector<std::vector<Link>> gather_links(Bootstrap& bootstrap, const std::vec
 }  // namespace
 
 std::shared_ptr<Communicator::State> make_communicator_state(std::unique_ptr<Bootstrap> bootstrap,
-                                                             const DeviceChoice& choice, std::string_view node,
+                                                             const DeviceChoice& choice, const NodeChoice& node,
                                                              std::chrono::milliseconds deadline) {
   compare_over_ranks(*bootstrap, "communicator",
-                     {{"moelink version", MOELINK_VERSION}, {"kernel and protocol sources", embedded_sources().hash}},
+                     {{"moelink version", MOELINK_VERSION},
+                      {"kernel and protocol sources", embedded_sources().hash},
+                      {"ranks per node", std::to_string(node.ranks_per_node)}},
                      deadline);
-  const Device device = choose_device(*bootstrap, choice, node, deadline);
+  const Device device = choose_device(*bootstrap, choice, node.name, deadline);
   auto ranks = gather_ranks(*bootstrap, device, node, deadline);
   auto links = gather_links(*bootstrap, ranks, deadline);
   return std::make_shared<Communicator::State>(
       Communicator::State{std::move(bootstrap), device, deadline, Topology(std::move(ranks), std::move(links))});
+}
+
+NodeChoice effective_node(int ranks_per_node) {
+  if (ranks_per_node < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                text("ranks_per_node is ", ranks_per_node, "; pass how many ranks shall be a node, or 0"));
+  }
+  const Environment& environment = Environment::get();
+  return {.name = environment.node,
+          .ranks_per_node = ranks_per_node != 0 ? ranks_per_node : environment.ranks_per_node};
 }
 
 std::chrono::milliseconds effective_deadline(std::chrono::milliseconds chosen) {

@@ -162,6 +162,12 @@ ExchangeShape shape_of_ranks(const ExchangeConfig& config, const Communicator& c
       .num_experts = config.num_experts,
       .num_places = config.num_physical_experts != 0 ? config.num_physical_experts : config.num_experts};
   check_groups(config, shape);
+  if (shape.mode == Mode::p2p) shape.nodes = nodes_of_ranks(communicator.topology());
+  if (!shape.nodes.empty() && config.tp_size != 1) {
+    throw Error(ErrorCode::unsupported, text("ExchangeConfig::tp_size is ", config.tp_size,
+                                             " in mode p2p over several nodes, which has no groups; "
+                                             "leave it 1, or give every node an Exchange of its own"));
+  }
   const bool sends_rows = shape.mode == Mode::nvlink || shape.mode == Mode::p2p;
   shape.num_sources = sends_rows ? shape.num_ranks / config.tp_size : 1;
   shape.first_expert = first_expert_of(shape.rank, shape.num_ranks, shape.num_places);
@@ -321,7 +327,8 @@ std::vector<ConfigField> fields_of(const ExchangeConfig& config) {
           {"combine_types", combine_types},
           {"weights_on_input", word(config.weights_on_input)},
           {"own_rows", word(config.own_rows)},
-          {"own_expert_output", word(config.own_expert_output)}};
+          {"own_expert_output", word(config.own_expert_output)},
+          {"transport", config.transport}};
 }
 
 std::string describe(const Payload& payload, i64 hidden) {

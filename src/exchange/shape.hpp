@@ -1,6 +1,7 @@
 // A configuration that has been checked, and the numbers that follow from it.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "comm/agree.hpp"
@@ -13,6 +14,7 @@ struct ExchangeShape {
   Mode mode = Mode::local;  ///< never automatic
   int rank = 0;
   int num_ranks = 1;
+  std::vector<int> nodes{};    ///< p2p over several nodes: the node of each rank; else empty, every rank is a peer
   int num_sources = 1;         ///< ranks, or groups of ranks, whose tokens differ: 1 where inputs are replicated
   i64 num_experts = 0;         ///< what ids name
   i64 num_places = 0;          ///< physical experts over all ranks: num_experts, or as configured
@@ -30,6 +32,12 @@ struct ExchangeShape {
   i64 max_scale_bytes = 0;       ///< most scale bytes of a payload
   i64 max_quantized_bytes = 0;   ///< widest row, with its scales, of a payload that dispatch quantises
   i64 max_output_row_bytes = 0;  ///< widest row of expert output
+
+  /// Ranks of other nodes.
+  [[nodiscard]] int num_remotes() const {
+    return static_cast<int>(
+        std::ranges::count_if(nodes, [&](int node) { return node != nodes[static_cast<std::size_t>(rank)]; }));
+  }
 };
 
 /// Throws invalid_argument, naming value, expectation and what to do, if the configuration cannot be used.

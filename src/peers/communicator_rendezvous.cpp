@@ -10,8 +10,8 @@
 
 namespace moelink {
 
-CommunicatorRendezvous::CommunicatorRendezvous(Communicator communicator, std::string what)
-    : communicator_(std::move(communicator)), what_(std::move(what)) {}
+CommunicatorRendezvous::CommunicatorRendezvous(Communicator communicator, std::string what, std::vector<int> nodes)
+    : communicator_(std::move(communicator)), what_(std::move(what)), nodes_(std::move(nodes)) {}
 
 void CommunicatorRendezvous::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const auto parts = communicator_.state().bootstrap->all_gather(what_ + " memory", mine, communicator_.deadline());

@@ -65,10 +65,11 @@ constexpr std::chrono::milliseconds kPatience{200};
 
 }  // namespace
 
-PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes, Multicast multicast)
+PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes, Multicast multicast,
+                             std::vector<int> nodes)
     : communicator_(communicator),
       what_(std::move(what)),
-      rendezvous_(communicator, what_),
+      rendezvous_(communicator, what_, std::move(nodes)),
       peers_(rendezvous_, communicator.device(), options_for(communicator)),
       memory_(peers_.allocate(static_cast<std::size_t>(layout_of(shared_bytes).total_bytes), multicast)),
       record_(communicator.device(), 0) {

@@ -21,9 +21,9 @@ class PeerWorkspace {
  public:
   /// Collective over all ranks. `what` names the object in errors. Every rank passes the same `shared_bytes`. Throws
   /// ErrorCode::unsupported if ranks of one node cannot map each other. With Multicast::if_possible, window().multicast
-  /// is set on every rank of a node or on none, and why_no_multicast() has the reason.
+  /// is set on every rank of a node or on none, and why_no_multicast() has the reason. `nodes`: CommunicatorRendezvous.
   PeerWorkspace(const Communicator& communicator, std::string what, i64 shared_bytes,
-                Multicast multicast = Multicast::no);
+                Multicast multicast = Multicast::no, std::vector<int> nodes = {});
   ~PeerWorkspace();
   PeerWorkspace(const PeerWorkspace&) = delete;
   PeerWorkspace& operator=(const PeerWorkspace&) = delete;

@@ -9,8 +9,43 @@
 namespace moelink::test {
 namespace {
 
-class NvlinkExchange : public DeviceTest {};
-MOELINK_TEST_ON_DEVICES(NvlinkExchange);
+/// Ranks of one node, and the same ranks taken for nodes of one or two, where puts carry what crosses nodes (mode p2p): the
+/// same results, bit for bit.
+struct Where {
+  Device device;
+  int ranks_per_node;  ///< 0: one node
+};
+std::ostream& operator<<(std::ostream& out, const Where& where) {
+  return out << (where.device.is_host() ? "host" : "gpu")
+             << (where.ranks_per_node == 0   ? ""
+                 : where.ranks_per_node == 1 ? "_nodes_of_one"
+                                             : "_nodes_of_two");
+}
+
+class RanksExchange : public testing::TestWithParam<Where> {
+ protected:
+  void SetUp() override {
+    if (on_gpu() && Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
+  }
+  [[nodiscard]] static Device device() { return GetParam().device; }
+  [[nodiscard]] static bool on_gpu() { return device().is_cuda(); }
+  [[nodiscard]] static bool on_one_node() { return GetParam().ranks_per_node == 0; }
+  /// The shape on this test's nodes.
+  [[nodiscard]] static RanksShape placed(RanksShape shape) {
+    shape.ranks_per_node = GetParam().ranks_per_node;
+    return shape;
+  }
+  static void check(const RanksShape& shape, const std::vector<RanksCall>& calls, int host_threads = 1,
+                    bool split = false) {
+    if (shape.tp_size > 1 && !on_one_node()) return;  // refused: NodesHaveNoGroups
+    check_calls(device(), placed(shape), calls, host_threads, split);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, RanksExchange,
+                         testing::Values(Where{Device::host(), 0}, Where{Device::host(), 1}, Where{Device::host(), 2},
+                                         Where{Device::cuda(0), 0}, Where{Device::cuda(0), 1},
+                                         Where{Device::cuda(0), 2}),
+                         testing::PrintToStringParamName());
 
 std::vector<RanksCall> calls_of(const RanksShape& shape, std::initializer_list<Routes> routes, unsigned seed) {
   std::vector<RanksCall> calls;
@@ -18,16 +53,16 @@ std::vector<RanksCall> calls_of(const RanksShape& shape, std::initializer_list<R
   return calls;
 }
 
-TEST_P(NvlinkExchange, EveryKindOfRoutingArrivesAndComesHome) {
+TEST_P(RanksExchange, EveryKindOfRoutingArrivesAndComesHome) {
   for (const int num_ranks : {2, 3, 4, 8}) {
     const RanksShape shape{.num_ranks = num_ranks, .num_experts = 11, .top_k = 3, .max_tokens = 9};
     std::vector<RanksCall> calls;
     for (const Routes routes : kAllRoutes) calls.emplace_back(shape, routes, 7 + calls.size());
-    check_calls(device(), shape, calls, 2);
+    check(shape, calls, 2);
   }
 }
 
-TEST_P(NvlinkExchange, GroupsSendOnceAndAllMembersGetTheResult) {
+TEST_P(RanksExchange, GroupsSendOnceAndAllMembersGetTheResult) {
   for (const auto& [num_ranks, tp_size] : {std::pair{2, 2}, {4, 2}, {6, 3}, {8, 4}}) {
     const RanksShape shape{.num_ranks = num_ranks,
                            .tp_size = tp_size,
@@ -35,20 +70,20 @@ TEST_P(NvlinkExchange, GroupsSendOnceAndAllMembersGetTheResult) {
                            .top_k = 4,
                            .max_tokens = 9,
                            .accumulate = tp_size == 3};
-    check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::holes, Routes::one_rank}, 3), 2);
+    check(shape, calls_of(shape, {Routes::uniform, Routes::holes, Routes::one_rank}, 3), 2);
   }
 }
 
-TEST_P(NvlinkExchange, RanksWithoutTokensAndWithoutExpertsHangNobody) {
+TEST_P(RanksExchange, RanksWithoutTokensAndWithoutExpertsHangNobody) {
   const RanksShape shape{.num_ranks = 4, .num_experts = 3, .max_tokens = 8};
   std::vector<RanksCall> calls;
   for (const std::vector<std::int64_t>& tokens : {std::vector<std::int64_t>{5, 0, 3, 0}, {0, 0, 0, 0}, {0, 8, 0, 0}}) {
     calls.emplace_back(shape, Routes::uniform, 5, tokens);
   }
-  check_calls(device(), shape, calls);
+  check(shape, calls);
 }
 
-TEST_P(NvlinkExchange, ReplicasOfExpertsAreChosenByGroupAndToken) {
+TEST_P(RanksExchange, ReplicasOfExpertsAreChosenByGroupAndToken) {
   for (const int tp_size : {1, 2}) {
     const RanksShape shape{.num_ranks = 4,
                            .tp_size = tp_size,
@@ -57,47 +92,46 @@ TEST_P(NvlinkExchange, ReplicasOfExpertsAreChosenByGroupAndToken) {
                            .max_tokens = 12,
                            .num_physical_experts = 9,
                            .max_replicas = 3};
-    check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::garbage, Routes::holes}, 21));
+    check(shape, calls_of(shape, {Routes::uniform, Routes::garbage, Routes::holes}, 21));
   }
 }
 
-TEST_P(NvlinkExchange, OverflowIsSeenAtBothEndsAndLaterCallsAreRight) {
+TEST_P(RanksExchange, OverflowIsSeenAtBothEndsAndLaterCallsAreRight) {
   for (const Layout layout : {Layout::packed, Layout::batched}) {
     const RanksShape shape{.num_ranks = 3, .num_experts = 6, .top_k = 3, .layout = layout, .capacity = 7};
-    check_calls(
-        device(), shape,
-        calls_of(shape, {Routes::one_expert, Routes::holes, Routes::uniform, Routes::one_rank, Routes::holes}, 2));
+    check(shape,
+          calls_of(shape, {Routes::one_expert, Routes::holes, Routes::uniform, Routes::one_rank, Routes::holes}, 2));
   }
 }
 
-TEST_P(NvlinkExchange, PartialsInFp32AreNotRoundedOnTheWay) {
+TEST_P(RanksExchange, PartialsInFp32AreNotRoundedOnTheWay) {
   const RanksShape shape{.num_ranks = 3, .top_k = 5, .fp32_partials = true, .accumulate = true};
-  check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::duplicates}, 4));
+  check(shape, calls_of(shape, {Routes::uniform, Routes::duplicates}, 4));
 }
 
-TEST_P(NvlinkExchange, CallsInHalvesAreTheSame) {
+TEST_P(RanksExchange, CallsInHalvesAreTheSame) {
   for (const int tp_size : {1, 2}) {
     const RanksShape shape{.num_ranks = 4, .tp_size = tp_size, .top_k = 3};
-    check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::garbage, Routes::one_rank}, 9), 2,
-                /*split=*/true);
+    check(shape, calls_of(shape, {Routes::uniform, Routes::garbage, Routes::one_rank}, 9), 2,
+          /*split=*/true);
   }
 }
 
-TEST_P(NvlinkExchange, DeviceSideCountsBoundWhatIsSent) {
+TEST_P(RanksExchange, DeviceSideCountsBoundWhatIsSent) {
   const RanksShape shape{.num_ranks = 3, .accumulate = true, .device_counts = true};
-  check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::uniform, Routes::duplicates}, 8));
+  check(shape, calls_of(shape, {Routes::uniform, Routes::uniform, Routes::duplicates}, 8));
 }
 
-TEST_P(NvlinkExchange, MoreTokensThanDecodeTakesTravelAsWell) {
+TEST_P(RanksExchange, MoreTokensThanDecodeTakesTravelAsWell) {
   // Some ranks are far past the crossover, others below: each tells the others how its rows come.
   const RanksShape shape{.num_ranks = 3, .num_experts = 16, .top_k = 4, .hidden = 64, .max_tokens = 1200};
-  check_calls(device(), shape,
-              {RanksCall(shape, Routes::uniform, 1, {1200, 3, 700}), RanksCall(shape, Routes::holes, 2, {0, 1100, 40}),
-               RanksCall(shape, Routes::one_rank, 3, {5, 0, 1200})},
-              2);
+  check(shape,
+        {RanksCall(shape, Routes::uniform, 1, {1200, 3, 700}), RanksCall(shape, Routes::holes, 2, {0, 1100, 40}),
+         RanksCall(shape, Routes::one_rank, 3, {5, 0, 1200})},
+        2);
 }
 
-TEST_P(NvlinkExchange, RandomShapesMatchTheReference) {
+TEST_P(RanksExchange, RandomShapesMatchTheReference) {
   std::mt19937 random(29);
   const auto pick = [&](auto... values) {
     const std::common_type_t<decltype(values)...> all[] = {values...};
@@ -107,6 +141,7 @@ TEST_P(NvlinkExchange, RandomShapesMatchTheReference) {
     RanksShape shape{.num_ranks = pick(2, 3, 4, 5, 6, 8)};
     if (on_gpu() && shape.num_ranks > 4) shape.num_ranks = 4;
     shape.tp_size = shape.num_ranks % 2 == 0 ? pick(1, 2) : 1;
+    if (!on_one_node()) shape.tp_size = 1;
     shape.num_experts = pick(1, 5, 16, 60, 257);
     shape.top_k = pick(1, 2, 3, 8, 16, 22);
     shape.hidden = pick(8, 72, 256, 1032);
@@ -126,18 +161,18 @@ TEST_P(NvlinkExchange, RandomShapesMatchTheReference) {
       shape.max_replicas = 3;
     }
     SCOPED_TRACE(i);
-    check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::garbage, Routes::one_expert}, i * 10 + 1),
-                1 + i % 3, i % 4 == 3);
+    check(shape, calls_of(shape, {Routes::uniform, Routes::garbage, Routes::one_expert}, i * 10 + 1), 1 + i % 3,
+          i % 4 == 3);
     if (HasFatalFailure()) return;
   }
 }
 
-TEST_P(NvlinkExchange, ReusedRoutingMovesOtherTokensToTheSameRows) {
-  const RanksShape shape{.num_ranks = 3, .top_k = 3, .max_tokens = 6};
+TEST_P(RanksExchange, ReusedRoutingMovesOtherTokensToTheSameRows) {
+  const RanksShape shape = placed({.num_ranks = 3, .top_k = 3, .max_tokens = 6});
   const RanksCall first(shape, Routes::holes, 6, {6, 2, 0});
   RanksCall second = first;
   std::mt19937 random(77);
-  const auto communicators = ranks_on(device(), shape.num_ranks);
+  const auto communicators = ranks_on(device(), shape);
   for (Bytes& tokens : second.tokens) {
     for (std::size_t i = 0; i < tokens.size(); i += 2) tokens[i] = static_cast<unsigned char>(random());
   }
@@ -159,18 +194,18 @@ TEST_P(NvlinkExchange, ReusedRoutingMovesOtherTokensToTheSameRows) {
   });
 }
 
-TEST_P(NvlinkExchange, SixteenRanksFindEachOther) {
+TEST_P(RanksExchange, SixteenRanksFindEachOther) {
   if (on_gpu()) GTEST_SKIP() << "sixteen ranks on one device are a test of the host";
   const RanksShape shape{.num_ranks = 16, .num_experts = 35, .top_k = 6, .max_tokens = 5};
-  check_calls(device(), shape, calls_of(shape, {Routes::uniform, Routes::garbage}, 40));
+  check(shape, calls_of(shape, {Routes::uniform, Routes::garbage}, 40));
 }
 
-TEST_P(NvlinkExchange, SharedWorkspaceServesExchangesThatTakeTurns) {
-  const RanksShape small{.num_ranks = 2, .max_tokens = 4};
-  const RanksShape large{.num_ranks = 2, .num_experts = 12, .top_k = 4, .hidden = 64, .max_tokens = 20};
+TEST_P(RanksExchange, SharedWorkspaceServesExchangesThatTakeTurns) {
+  const RanksShape small = placed({.num_ranks = 2, .max_tokens = 4});
+  const RanksShape large = placed({.num_ranks = 2, .num_experts = 12, .top_k = 4, .hidden = 64, .max_tokens = 20});
   const RanksCall first(small, Routes::uniform, 1);
   const RanksCall second(large, Routes::duplicates, 2);
-  const auto communicators = ranks_on(device(), 2);
+  const auto communicators = ranks_on(device(), small);
   on_every_rank(communicators, [&](const Communicator& communicator) {
     const Workspace workspace(communicator, {small.config(), large.config()});
     ExchangeRank a(communicator, small, Exchange(communicator, small.config(), workspace), 1);
@@ -183,11 +218,11 @@ TEST_P(NvlinkExchange, SharedWorkspaceServesExchangesThatTakeTurns) {
   });
 }
 
-TEST_P(NvlinkExchange, TwoExchangesInterleavedOnTwoStreamsDoNotMix) {
-  const RanksShape shape{.num_ranks = 3, .top_k = 3, .max_tokens = 6};
+TEST_P(RanksExchange, TwoExchangesInterleavedOnTwoStreamsDoNotMix) {
+  const RanksShape shape = placed({.num_ranks = 3, .top_k = 3, .max_tokens = 6});
   std::vector<RanksCall> calls;
   for (unsigned i = 0; i < 6; ++i) calls.emplace_back(shape, kAllRoutes[i], i);
-  const auto communicators = ranks_on(device(), shape.num_ranks);
+  const auto communicators = ranks_on(device(), shape);
   on_every_rank(communicators, [&](const Communicator& communicator) {
     ExchangeRank first(communicator, shape);
     ExchangeRank second(communicator, shape);
@@ -206,20 +241,35 @@ TEST_P(NvlinkExchange, TwoExchangesInterleavedOnTwoStreamsDoNotMix) {
   });
 }
 
-TEST_P(NvlinkExchange, MemoryIsWhatWasAnnounced) {
-  const RanksShape shape{.num_ranks = 4, .tp_size = 2, .max_tokens = 100, .payload = {.scale_bytes = 6}};
-  const auto communicators = ranks_on(device(), shape.num_ranks);
+TEST_P(RanksExchange, MemoryIsWhatWasAnnounced) {
+  const RanksShape shape =
+      placed({.num_ranks = 4, .tp_size = on_one_node() ? 2 : 1, .max_tokens = 100, .payload = {.scale_bytes = 6}});
+  const auto communicators = ranks_on(device(), shape);
   on_every_rank(communicators, [&](const Communicator& communicator) {
     const MemoryReport announced = Exchange::memory(communicator, shape.config());
     const Exchange exchange(communicator, shape.config());
     EXPECT_EQ(announced.to_string(), exchange.memory().to_string());
     const std::string words = announced.to_string();
-    for (const char* name : {"slot_rows", "partial_rows", "result_rows", "flags", "rows and weights of entries"}) {
+    for (const char* name : {"slot_rows", "partial_rows", on_one_node() ? "result_rows" : "rows from remotes", "flags",
+                             "rows and weights of entries"}) {
       EXPECT_NE(words.find(name), std::string::npos) << name << "\n" << words;
     }
-    EXPECT_EQ(exchange.mode(), Mode::nvlink);
-    EXPECT_NE(exchange.describe_plan(5).find("nvlink"), std::string::npos);
+    EXPECT_EQ(exchange.mode(), on_one_node() ? Mode::nvlink : Mode::p2p);
+    EXPECT_NE(exchange.describe_plan(5).find(on_one_node() ? "nvlink" : "loopback"), std::string::npos);
     communicator.barrier();
+  });
+}
+
+TEST(RanksOfSeveralNodes, HaveNoGroups) {
+  const RanksShape shape{.num_ranks = 4, .tp_size = 2, .ranks_per_node = 2};
+  on_every_rank(ranks_on(Device::host(), shape), [&](const Communicator& communicator) {
+    try {
+      const Exchange exchange(communicator, shape.config());
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+      EXPECT_NE(std::string(error.what()).find("tp_size is 2"), std::string::npos) << error.what();
+    }
   });
 }
 

@@ -136,7 +136,7 @@ ExchangeConfig RanksShape::config() const {
                         .payloads = {payload},
                         .combine_types = {combine},
                         .weights_on_input = weight_mode == WeightMode::on_input};
-  config.mode = Mode::nvlink;
+  config.mode = ranks_per_node == 0 ? Mode::nvlink : Mode::p2p;
   config.max_rows = layout == Layout::packed ? Capacity(capacity_of(*this)) : Capacity(0);
   config.max_rows_per_expert = layout == Layout::batched ? capacity_of(*this) : 0;
   return config;
@@ -356,15 +356,20 @@ void ExchangeRank::expect(const RanksCall& call, const std::string& where) {
   }
 }
 
-std::vector<Communicator> ranks_on(Device device, int num_ranks, std::chrono::milliseconds deadline) {
+std::vector<Communicator> ranks_on(Device device, const RanksShape& shape, std::chrono::milliseconds deadline) {
   return Communicator::in_process(
-      num_ranks,
-      {.devices = device.is_host() ? std::vector<int>{} : std::vector<int>{device.ordinal()}, .deadline = deadline});
+      shape.num_ranks, {.devices = device.is_host() ? std::vector<int>{} : std::vector<int>{device.ordinal()},
+                        .deadline = deadline,
+                        .ranks_per_node = shape.ranks_per_node});
+}
+
+std::vector<Communicator> ranks_on(Device device, int num_ranks, std::chrono::milliseconds deadline) {
+  return ranks_on(device, RanksShape{.num_ranks = num_ranks}, deadline);
 }
 
 void check_calls(Device device, const RanksShape& shape, const std::vector<RanksCall>& calls, int host_threads,
                  bool split) {
-  const auto communicators = ranks_on(device, shape.num_ranks);
+  const auto communicators = ranks_on(device, shape);
   on_every_rank(communicators, [&](const Communicator& communicator) {
     ExchangeRank rank(communicator, shape, host_threads);
     for (std::size_t i = 0; i < calls.size(); ++i) {

@@ -40,6 +40,7 @@ struct RanksShape {
   bool device_counts = false;             ///< token counts are in device memory; calls pass max_tokens rows
   std::int64_t num_physical_experts = 0;  ///< not 0: a map of replicas
   int max_replicas = 1;
+  int ranks_per_node = 0;  ///< not 0: mode p2p, between nodes of so many ranks
 
   [[nodiscard]] int num_sources() const { return num_ranks / tp_size; }
   [[nodiscard]] ExchangeConfig config() const;
@@ -101,8 +102,12 @@ class ExchangeRank {
   Buffer tokens_, scales_, ids_, weights_, count_, map_, expert_output_, output_;
 };
 
-/// All ranks of one process, on the host or on one GPU.
+/// All ranks of one process, on the host or on one GPU, and on one node.
 [[nodiscard]] std::vector<Communicator> ranks_on(Device device, int num_ranks,
+                                                 std::chrono::milliseconds deadline = std::chrono::seconds(20));
+
+/// The ranks of a shape, on the nodes that it says.
+[[nodiscard]] std::vector<Communicator> ranks_on(Device device, const RanksShape& shape,
                                                  std::chrono::milliseconds deadline = std::chrono::seconds(20));
 
 /// Runs calls one after the other on every rank.

@@ -70,8 +70,8 @@ struct PumpRelay {
       }
       if (ex.lane() == 0) {
         batch.head->num_rows = num_rows;
-        batch.head->flag = sends ? args.flags + first : nullptr;
-        batch.head->value = args.epoch;
+        batch.head->flag = args.flags + first;
+        batch.head->value = sends ? args.epoch : 0;
       }
       for (i32 i = ex.lane(); i < num_rows; i += Exec::kWarpSize) batch.jobs[i] = job(first + i, sends);
       for (i32 i = ex.lane(); i < num_rows * spec().top_k; i += Exec::kWarpSize) {
@@ -83,6 +83,8 @@ struct PumpRelay {
       next += num_rows;
       return true;
     }
+
+    MOELINK_DEVICE void raise(u64* flag, u64 value) const { st_release_sys(flag, value); }
 
     MOELINK_DEVICE RowJob job(i64 row, bool sends) const {
       u8* slot = args.slots + row * args.slot_bytes;

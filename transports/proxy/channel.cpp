@@ -70,12 +70,16 @@ Buffer zeroed(Device device, i64 size_bytes) {
 
 }  // namespace
 
+PutChannel::Memory PutChannel::memory(const PutChannelConfig& config, int num_ranks, int num_remotes) {
+  const i64 capacity = capacity_of(config, num_remotes);
+  return {.shared_bytes = SharedLayout::of(capacity, num_flags_of(config, num_ranks)).total_bytes,
+          .device_bytes = OwnLayout::of().total_bytes};
+}
+
 PutChannel::PutChannel(PutProxy& proxy, const PutChannelConfig& config, int num_ranks, int num_remotes)
     : proxy_(proxy),
-      shared_(config.device,
-              static_cast<std::size_t>(
-                  SharedLayout::of(capacity_of(config, num_remotes), num_flags_of(config, num_ranks)).total_bytes)),
-      own_(zeroed(config.device, OwnLayout::of().total_bytes)) {
+      shared_(config.device, static_cast<std::size_t>(memory(config, num_ranks, num_remotes).shared_bytes)),
+      own_(zeroed(config.device, memory(config, num_ranks, num_remotes).device_bytes)) {
   const i64 capacity = capacity_of(config, num_remotes);
   const SharedLayout shared = SharedLayout::of(capacity, num_flags_of(config, num_ranks));
   const OwnLayout own = OwnLayout::of();

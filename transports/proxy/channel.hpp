@@ -35,9 +35,12 @@ class PutChannel {
   PutChannel& operator=(const PutChannel&) = delete;
 
   [[nodiscard]] const PutChannelView& view() const noexcept { return view_; }
-  /// Memory that host and device share, and memory of the device, which the channel takes besides the regions.
-  [[nodiscard]] std::size_t shared_bytes() const noexcept { return shared_.size_bytes(); }
-  [[nodiscard]] std::size_t device_bytes() const noexcept { return own_.size_bytes(); }
+  /// What a channel takes besides its regions.
+  struct Memory {
+    i64 shared_bytes = 0;  ///< that host and device share
+    i64 device_bytes = 0;
+  };
+  [[nodiscard]] static Memory memory(const PutChannelConfig& config, int num_ranks, int num_remotes);
 
  private:
   friend class PutProxy;

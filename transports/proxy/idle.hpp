@@ -6,14 +6,14 @@
 
 namespace moelink {
 
-/// Spins for ever where there are processors to spare; else spins briefly, then yields, and sleeps once nothing has
-/// happened for a while and nothing is under way.
+/// Spins for ever where there are processors to spare and somebody may be in a hurry; else spins briefly, then yields, and
+/// sleeps once nothing has happened for a while and nothing is under way.
 class Idle {
  public:
   explicit Idle(bool spin) noexcept : spin_(spin) {}
 
-  /// After one round: whether it found work, and whether some is under way.
-  void step(bool found_work, bool is_under_way) {
+  /// After one round: whether it found work, whether some is under way, and whether there can be any.
+  void step(bool found_work, bool is_under_way, bool has_channels) {
     constexpr int kSpins = 64;
     constexpr int kYields = 2000;
     constexpr std::chrono::microseconds kSleep{50};
@@ -21,7 +21,7 @@ class Idle {
       rounds_ = 0;
       return;
     }
-    if (spin_ || ++rounds_ < kSpins) return;
+    if ((spin_ && has_channels) || ++rounds_ < kSpins) return;
     if (is_under_way || rounds_ < kYields) {
       std::this_thread::yield();
     } else {

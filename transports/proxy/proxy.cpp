@@ -25,6 +25,7 @@ constexpr std::size_t kMostTaken = 1024;
 /// Rounds between two looks at the clock.
 constexpr u64 kRoundsPerLook = 1024;
 constexpr unsigned kCoresToSpin = 8;
+constexpr std::chrono::microseconds kBetweenLooks{200};  // of threads that wait for farewells
 
 /// What all ranks must agree on, and the exchanges' numbers that a rank still holds, one bit each.
 struct ChannelShape {
@@ -81,13 +82,54 @@ PutProxy::PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions opti
 }
 
 PutProxy::~PutProxy() {
+  const Deadline deadline = Deadline::after(options_.farewell_deadline);
+  while (num_leaving_.load(std::memory_order_acquire) != 0 && !has_failed_.load(std::memory_order_acquire) &&
+         !deadline.expired()) {
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
   stop_.store(true, std::memory_order_relaxed);
   thread_.join();
   workers_.clear();  // regions go before their transport
+  for (Leaving& leaving : leaving_) leaving.channel->is_open_ = false;
+}
+
+void PutProxy::leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) {
+  call([&] {
+    leaving_.push_back({std::move(channel), std::move(regions)});
+    num_leaving_.store(leaving_.size(), std::memory_order_release);
+    part_from_peers();
+  });
+  free_what_is_left();
+}
+
+/// Farewells to channels that were left, and from the remotes.
+void PutProxy::part_from_peers() {
+  const bool has_failed = has_failed_.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < leaving_.size();) {
+    const u32 exchange = leaving_[i].channel->view().exchange;
+    const bool is_complete = !has_failed && say_farewells(exchange);
+    if (!is_complete && !has_failed) {
+      ++i;
+      continue;
+    }
+    forget(exchange, is_complete);
+    leaving_[i].channel->is_open_ = false;
+    const std::scoped_lock lock(left_mutex_);
+    left_.push_back(std::move(leaving_[i]));
+    leaving_.erase(leaving_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  num_leaving_.store(leaving_.size(), std::memory_order_release);
+}
+
+void PutProxy::free_what_is_left() {
+  std::vector<Leaving> left;
+  const std::scoped_lock lock(left_mutex_);
+  left.swap(left_);
 }
 
 std::unique_ptr<PutChannel> PutProxy::open(Rendezvous& rendezvous, const PutChannelConfig& config) {
   ChannelShape shape{.num_regions = static_cast<i32>(config.regions.size()), .max_chunks = config.max_chunks};
+  free_what_is_left();
   std::unique_ptr<PutChannel> channel;
   together(rendezvous, "making a channel of puts", [&] {
     check();
@@ -164,16 +206,18 @@ void PutProxy::close(u32 exchange) {
   bool is_farewell_complete = false;
   while (!is_farewell_complete && !has_failed_.load(std::memory_order_acquire) && !deadline.expired()) {
     call([&] { is_farewell_complete = say_farewells(exchange); });
-    if (!is_farewell_complete) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (!is_farewell_complete) std::this_thread::sleep_for(kBetweenLooks);
   }
-  call([&] {
-    retired_[exchange] = !is_farewell_complete;
-    for (Peer& peer : peers_) {
-      std::erase_if(peer.waiting, [&](const Put& put) { return put.token >> 8 == exchange; });
-      peer.next = std::min(peer.next, peer.waiting.size());
-    }
-    workers_[exchange].reset();
-  });
+  call([&] { forget(exchange, is_farewell_complete); });
+}
+
+void PutProxy::forget(u32 exchange, bool is_farewell_complete) {
+  retired_[exchange] = !is_farewell_complete;
+  for (Peer& peer : peers_) {
+    std::erase_if(peer.waiting, [&](const Put& put) { return put.token >> 8 == exchange; });
+    peer.next = std::min(peer.next, peer.waiting.size());
+  }
+  workers_[exchange].reset();
 }
 
 /// Whether all puts are sent, and every remote has said farewell. Says it itself once its puts are sent: so nothing of
@@ -194,8 +238,9 @@ void PutProxy::run() {
   Idle idle(options_.spin.value_or(std::thread::hardware_concurrency() >= kCoresToSpin));
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool found_call = serve_calls();
+    if (!leaving_.empty()) part_from_peers();
     const bool found_work = !has_failed_.load(std::memory_order_relaxed) && work();
-    idle.step(found_call || found_work, is_under_way());
+    idle.step(found_call || found_work, is_under_way(), has_channels());
   }
 }
 
@@ -316,6 +361,10 @@ void PutProxy::look_at_clock() {
                                   ": it is stopped, or the way to it is"));
     }
   }
+}
+
+bool PutProxy::has_channels() const {
+  return std::ranges::any_of(workers_, [](const auto& worker) { return worker != nullptr; });
 }
 
 bool PutProxy::is_under_way() const {

@@ -34,19 +34,23 @@ struct PutProxyOptions {
   std::function<void(int peer, const std::string& sentence)> on_failure = nullptr;
 };
 
-/// One for each rank. Its channels go before it.
+/// One for each rank. Its channels go before it, or are left to it.
 class PutProxy {
  public:
   /// `transport`: connected (put_group.hpp). From here on the proxy's thread alone touches it. A put that a peer does
   /// not take within options.put.deadline is a failure that names the peer.
   PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions options);
-  /// Waits for nobody.
+  /// Waits for the farewells to channels that were left to it, at most options.farewell_deadline, and not after a failure.
   ~PutProxy();
   PutProxy(const PutProxy&) = delete;
   PutProxy& operator=(const PutProxy&) = delete;
 
   /// Collective over all ranks, in the same order everywhere. If it fails on one rank, all ranks throw.
   [[nodiscard]] std::unique_ptr<PutChannel> open(Rendezvous& rendezvous, const PutChannelConfig& config);
+
+  /// Takes over a channel whose kernels have ended, and its regions: says farewell, and keeps both until every remote has
+  /// said farewell, too, or puts have failed, or the proxy goes. Waits for nobody.
+  void leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions);
 
   /// Throws the failure, if there is one. Never waits.
   void check() const;
@@ -80,6 +84,9 @@ class PutProxy {
   void connect(Rendezvous& rendezvous, const PutChannel& channel, const PutChannelConfig& config);
   [[nodiscard]] u64 held_exchanges() const;
   void close(u32 exchange);
+  void forget(u32 exchange, bool is_farewell_complete);
+  void part_from_peers();
+  void free_what_is_left();
   [[nodiscard]] bool say_farewells(u32 exchange);
 
   void run();
@@ -89,6 +96,7 @@ class PutProxy {
   bool start_puts();
   bool take_events();
   void look_at_clock();
+  [[nodiscard]] bool has_channels() const;
   [[nodiscard]] bool is_under_way() const;
   void fail(const PutFailure& failure);
   [[nodiscard]] ChannelWorker& worker_of(int peer, PutImmediate immediate);
@@ -100,13 +108,21 @@ class PutProxy {
   std::vector<Peer> peers_;                              // by rank
   std::vector<std::unique_ptr<ChannelWorker>> workers_;  // by exchange; null where there is none
   std::vector<bool> retired_;                            // exchanges whose peers did not say farewell
+  struct Leaving {
+    std::unique_ptr<PutChannel> channel;
+    std::shared_ptr<void> regions;
+  };
+  std::vector<Leaving> leaving_;  // peers may still put into them
   u64 num_rounds_ = 0;
 
-  mutable std::mutex mutex_;  // of what follows
+  std::mutex left_mutex_;
+  std::vector<Leaving> left_;  // nobody uses them any longer; memory is given back by whoever calls, not by the thread
+  mutable std::mutex mutex_;   // of what follows
   std::condition_variable changed_;
   std::deque<Call*> calls_;
   std::optional<PutFailure> failure_;
   std::atomic<bool> has_calls_{false};
+  std::atomic<std::size_t> num_leaving_{0};
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;

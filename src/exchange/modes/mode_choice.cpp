@@ -1,5 +1,6 @@
 #include "exchange/modes/mode_choice.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -65,9 +66,22 @@ Mode choose_mode(const ExchangeConfig& config, const Topology& topology) {
               text("ExchangeConfig::mode is ", static_cast<int>(config.mode), ", which is no Mode"));
 }
 
-void refuse_unbuilt(Mode mode) {
-  cannot(text("ExchangeConfig asks for mode ", name_of(mode),
-              ", which this version does not have; the modes are local, tensor_parallel and nvlink"));
+std::vector<int> nodes_of_ranks(const Topology& topology) {
+  const int size = topology.size();
+  std::vector<bool> is_whole(static_cast<std::size_t>(topology.num_nodes()), true);
+  for (int from = 0; from < size; ++from) {
+    for (int to = 0; to < size; ++to) {
+      const int node = topology.node_of(from);
+      if (node == topology.node_of(to) && !topology.can_map(from, to)) is_whole[static_cast<std::size_t>(node)] = false;
+    }
+  }
+  std::vector<int> nodes;
+  for (int rank = 0; rank < size; ++rank) {
+    const int node = topology.node_of(rank);
+    nodes.push_back(is_whole[static_cast<std::size_t>(node)] ? node : topology.num_nodes() + rank);
+  }
+  const bool is_one = std::ranges::all_of(nodes, [&](int node) { return node == nodes.front(); });
+  return is_one ? std::vector<int>{} : nodes;
 }
 
 }  // namespace moelink

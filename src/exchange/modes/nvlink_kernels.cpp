@@ -21,7 +21,8 @@ NvlinkDispatchSpec dispatch_spec(const ExchangeShape& shape, const ExchangeConfi
           .num_experts = static_cast<i32>(shape.num_places),
           .top_k = shape.top_k,
           .threads = 0,
-          .weighted = weighted};
+          .weighted = weighted,
+          .has_remotes = !shape.nodes.empty()};
 }
 
 NvlinkCombineSpec combine_spec(const ExchangeShape& shape, const ExchangeConfig& config, const CombineTypes& types) {
@@ -33,7 +34,8 @@ NvlinkCombineSpec combine_spec(const ExchangeShape& shape, const ExchangeConfig&
           .threads = 0,
           .input = input,
           .partial = config.fp32_partials ? Element::float32 : input,
-          .output = element_of(types.output)};
+          .output = element_of(types.output),
+          .has_remotes = !shape.nodes.empty()};
 }
 
 /// The budget of one call: less if the caller says so, or if its stream has fewer threads.
@@ -197,8 +199,9 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
              " of them send, a flag for ", 1 << plan.log2_slots_per_flag, " rows, ", plan.scratch_bytes, " B scratch");
   }
   const NvlinkCombineSpec& spec = combine_.front().spec();
+  const char* const name = spec.has_remotes ? "p2p" : "nvlink";
   const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, sms * now.blocks_per_sm, limits_);
-  return text("dispatch nvlink ", dispatch, "\ncombine nvlink: ", combine.grid, " blocks of ",
+  return text("dispatch ", name, " ", dispatch, "\ncombine ", name, ": ", combine.grid, " blocks of ",
               combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ",
               spec.partial == Element::float32 && spec.input != Element::float32 ? "fp32 partials"
                                                                                  : "partials as the expert output");

@@ -1,5 +1,6 @@
 #include "exchange/modes/nvlink_memory.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/text.hpp"
@@ -21,6 +22,13 @@ i64 result_row_bytes(const ExchangeShape& shape, const ExchangeConfig& config) {
     bytes = max_of(bytes, shape.hidden * static_cast<i64>(size_of(types.output)));
   }
   return bytes;
+}
+
+/// Its ranks; 0 if there are no nodes to tell apart.
+i32 largest_node(const std::vector<int>& nodes) {
+  i32 largest = 0;
+  for (const int node : nodes) largest = max_of(largest, static_cast<i32>(std::ranges::count(nodes, node)));
+  return largest;
 }
 
 /// What may arrive in one call is numbered by 32 bits.
@@ -45,6 +53,7 @@ NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& confi
   }
   return {.num_ranks = shape.num_ranks,
           .tp_size = config.tp_size,
+          .node_ranks = largest_node(shape.nodes),
           .num_experts = static_cast<i32>(shape.num_places),
           .top_k = shape.top_k,
           .max_tokens = shape.max_tokens,
@@ -115,18 +124,20 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
     listed_bytes = 0;
   };
   const char* const in_shared = "shared";
-  add(in_shared, "slot_rows", text(sources, " * ", tokens, " * (row and scales ", wire.row_pitch_bytes, " B)"),
+  const std::string near_ranks = wire.node_ranks != 0 ? text("ranks of a node ", wire.node_ranks) : ranks;
+  const std::string near_sources = wire.node_ranks != 0 ? near_ranks : sources;
+  add(in_shared, "slot_rows", text(near_sources, " * ", tokens, " * (row and scales ", wire.row_pitch_bytes, " B)"),
       shared.slot_rows.bytes());
-  add(in_shared, "slot_records", text(sources, " * ", tokens, " * ", slot_record_bytes(wire.top_k), " B"),
+  add(in_shared, "slot_records", text(near_sources, " * ", tokens, " * ", slot_record_bytes(wire.top_k), " B"),
       shared.slot_records.bytes());
-  add(in_shared, "partial_rows", text(ranks, " * ", tokens, " * partial row ", wire.partial_pitch_bytes, " B"),
+  add(in_shared, "partial_rows", text(near_ranks, " * ", tokens, " * partial row ", wire.partial_pitch_bytes, " B"),
       shared.partial_rows.bytes());
   add(in_shared, "result_rows", text(tokens, " * output row ", wire.result_pitch_bytes, " B"),
       shared.result_rows.bytes());
   add(in_shared, "flags",
-      text("(2 * ", ranks, wire.tp_size > 1 ? " + 1" : "", ") * ", tokens, " * ", kMaxWireParts, " * 8 B"),
+      text("(2 * ", near_ranks, wire.tp_size > 1 ? " + 1" : "", ") * ", tokens, " * ", kMaxWireParts, " * 8 B"),
       shared.dispatch_flags.bytes() + shared.combine_flags.bytes() + shared.result_flags.bytes());
-  add(in_shared, "headers", text(ranks, " * (", wire.header_words(), " + ", CombineHeader::kWords, ") * 8 B"),
+  add(in_shared, "headers", text(near_ranks, " * (", wire.header_words(), " + ", CombineHeader::kWords, ") * 8 B"),
       shared.dispatch_headers.bytes() + shared.combine_headers.bytes());
   add_padding(in_shared, text("each buffer starts at a multiple of ", kPlaceAlignmentBytes, " B; fault word"),
               PeerWorkspace::memory_bytes(shared.total_bytes));

@@ -30,8 +30,9 @@ NvlinkMode::NvlinkMode(const ExchangeCore& core)
       shape_(nvlink_shape(core.shape, core.config)),
       layout_(NvlinkLayout::of(shape_)),
       private_layout_(NvlinkPrivateLayout::of(shape_, nvlink_block_count_words(core.shape, core.config, core.device))),
-      workspace_(core.communicator, kWhat, layout_.total_bytes) {
+      workspace_(core.communicator, kWhat, layout_.total_bytes, Multicast::no, core.shape.nodes) {
   agree_on_budget();
+  if (!core.shape.nodes.empty()) remotes_.emplace(core, shape_);
   load_kernels();
 }
 
@@ -90,6 +91,11 @@ void NvlinkMode::combine_receive(const CombineCall& call, StreamView stream) {
   kernels_->combine(call, NvlinkHalf::receive, budget_, combine_args(call), stream);
 }
 
+void NvlinkMode::check() {
+  workspace_.check();
+  if (remotes_.has_value()) remotes_->check();
+}
+
 NvlinkDispatchArgs NvlinkMode::dispatch_args(const DispatchCall& call) const {
   NvlinkDispatchArgs args{};
   args.local = local_dispatch_args(core_, call, workspace_.fault_context());
@@ -103,6 +109,7 @@ NvlinkDispatchArgs NvlinkMode::dispatch_args(const DispatchCall& call) const {
   args.layout = layout_;
   args.tables = private_layout_.tables(private_memory_.data());
   args.window = workspace_.window();
+  if (remotes_.has_value()) args.remote = remotes_->args();
   return args;
 }
 
@@ -113,12 +120,14 @@ NvlinkCombineArgs NvlinkMode::combine_args(const CombineCall& call) const {
   args.layout = layout_;
   args.tables = private_layout_.tables(private_memory_.data());
   args.window = workspace_.window();
+  if (remotes_.has_value()) args.remote = remotes_->args();
   args.fault = workspace_.fault_context();
   return args;
 }
 
 std::string NvlinkMode::describe_plan(i64 num_tokens, std::size_t payload) const {
-  return text(kernels_->describe_plan(num_tokens, payload, budget_), " memory=", name_of(workspace_.memory_kind()));
+  return text(kernels_->describe_plan(num_tokens, payload, budget_), " memory=", name_of(workspace_.memory_kind()),
+              remotes_.has_value() ? text("\n", remotes_->describe()) : "");
 }
 
 }  // namespace moelink

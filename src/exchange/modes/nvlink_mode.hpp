@@ -1,11 +1,12 @@
 // The nvlink mode: every rank (or group of ranks) has tokens of its own, and rows travel by stores to peers
-// (docs/nvlink.md).
+// (docs/nvlink.md). The p2p mode is the same with puts to the ranks of other nodes (docs/p2p.md).
 #pragma once
 
 #include <optional>
 
 #include "exchange/modes/exchange_mode.hpp"
 #include "exchange/modes/nvlink_kernels.hpp"
+#include "exchange/modes/remote_link.hpp"
 #include "peers/peer_workspace.hpp"
 #include "peers/residency.hpp"
 
@@ -22,7 +23,7 @@ class NvlinkMode final : public ExchangeMode {
   void dispatch_receive(const DispatchCall& call, StreamView stream) override;
   void combine_send(const CombineCall& call, StreamView stream) override;
   void combine_receive(const CombineCall& call, StreamView stream) override;
-  void check() override { workspace_.check(); }
+  void check() override;
   [[nodiscard]] std::string describe_plan(i64 num_tokens, std::size_t payload) const override;
 
  private:
@@ -39,6 +40,7 @@ class NvlinkMode final : public ExchangeMode {
   NvlinkBudget budget_;
   Buffer private_memory_;
   ResidencyClaim residency_;
+  std::optional<RemoteLink> remotes_;  // if there are several nodes
   std::optional<NvlinkKernels> kernels_;
 };
 
