@@ -131,7 +131,7 @@ struct NvlinkShape {
 /// groups are those of the node, by their number in it.
 struct NvlinkLayout {
   // Dispatch: written by sources.
-  Place<u64> dispatch_headers;  ///< [groups][tp_size][header_words]
+  Place<u64> dispatch_headers;  ///< [ranks of all nodes][header_words]; those of remotes are stored by their receiver
   Place<u64> dispatch_flags;    ///< [groups][tp_size][max_tokens * kMaxWireParts]
   Place<u8> slot_records;       ///< [groups][max_tokens][slot_record_bytes]
   Place<u8> slot_rows;          ///< [groups][max_tokens][row_pitch_bytes]: row, then scales
@@ -151,7 +151,7 @@ struct NvlinkLayout {
     const i64 groups = shape.num_near_groups();
     const i64 flags = shape.max_tokens * kMaxWireParts;
     const i64 results = shape.tp_size > 1 ? shape.max_tokens : 0;
-    layout.dispatch_headers = carver.take<u64>(ranks * shape.header_words());
+    layout.dispatch_headers = carver.take<u64>(i64{shape.num_ranks} * shape.header_words());
     layout.dispatch_flags = carver.take<u64>(ranks * flags);
     layout.slot_records = carver.take<u8>(groups * shape.max_tokens * slot_record_bytes(shape.top_k));
     layout.slot_rows = carver.take<u8>(groups * shape.max_tokens * shape.row_pitch_bytes);

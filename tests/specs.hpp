@@ -82,6 +82,10 @@ inline std::vector<NvlinkDispatchSpec> nvlink_dispatch_specs() {
   for (const i32 num_ranks : {1, 2, 3, 18, 72}) add(deep_seek, num_ranks, 1);
   add(deep_seek, 8, 2);
   add(deep_seek, 6, 3);
+  for (const i32 num_ranks : {2, 64}) {
+    add(deep_seek, num_ranks, 1);
+    specs.back().has_remotes = true;
+  }
   return specs;
 }
 
@@ -153,6 +157,10 @@ inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
   add(kDeepSeek, 8, 2, kFp32, kFp32, kFp32);
   add({"most ranks and rows", 256, 1025, 32}, 64, 2, kBf16, kBf16, kFp32);
   add({"three vectors", 12, 1, 32}, 3, 1, kFp32, kFp32, kFp32);
+  for (const i32 num_ranks : {2, 64}) {
+    add(kDeepSeek, num_ranks, 1, kBf16, kBf16, kBf16);
+    specs.back().has_remotes = true;
+  }
   return specs;
 }
 

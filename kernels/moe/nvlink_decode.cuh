@@ -241,6 +241,7 @@ struct NvlinkDecode {
       const ReceivedRows<Exec, S> received(spec_, args_, headers, places, epoch_.value(), scratch<u32>(at_.items),
                                            rows_, weights_);
       u32 clamped = 0;
+      if (is_last()) relay_remote_headers(ex_, spec_, args_, epoch_.value());
       if (!headers.wait(ex_, args_, epoch_.value(), clamped)) {
         if (is_last()) publish_nothing(ex_, args_, places);
         return false;

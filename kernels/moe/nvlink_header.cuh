@@ -24,12 +24,8 @@ MOELINK_DEVICE WordPair* header_lines(S spec, const NvlinkDispatchArgs& args, i3
     return reinterpret_cast<WordPair*>(remotes.packed(remotes.number(holder)) +
                                        args.remote.send_layout.dispatch_header.offset_bytes);
   }
-  if (remotes.has(source)) {
-    return reinterpret_cast<WordPair*>(remotes.arrived(remotes.number(source)) +
-                                       args.remote.receive_layout.dispatch_header.offset_bytes);
-  }
   return args.window.template at<WordPair>(holder, args.layout.dispatch_headers.offset_bytes, spec().num_ranks) +
-         static_cast<i64>(remotes.peer(source)) * (args.shape.header_words() / 2);
+         static_cast<i64>(source) * (args.shape.header_words() / 2);
 }
 
 /// Pairs of lines that `source` sends: only member 0 of a group sends counts.
@@ -60,6 +56,24 @@ template <class Exec, class S>
 MOELINK_DEVICE void put_remote_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch) {
   const i64 size_bytes = header_pairs(spec, args.window.rank) * static_cast<i64>(sizeof(WordPair));
   Remotes<S>(spec, args.remote).put_headers(ex, args.local.fault, kDispatchPuts, epoch, size_bytes);
+}
+
+/// By one block of a launch that receives: stores the headers that remotes put, as they come, where a peer would have, so that
+/// all blocks look there and one alone at what may be the host's memory. After a fault it leaves; the others notice.
+template <class Exec, class S>
+MOELINK_DEVICE void relay_remote_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch) {
+  if (!spec().has_remotes) return;
+  const Remotes<S> remotes(spec, args.remote);
+  const i32 pairs = header_pairs(spec, args.window.rank);
+  for (i32 i = ex.thread(); i < spec().num_ranks * pairs; i += ex.num_threads()) {
+    const i32 source = i / pairs;
+    if (!remotes.has(source)) continue;
+    if (!remotes.wait(args.local.fault, kDispatchPuts, source, kHeaderChunk, epoch)) return;
+    const u8* arrived =
+        remotes.arrived(remotes.number(source)) + args.remote.receive_layout.dispatch_header.offset_bytes;
+    st_line_sys_pair(header_lines(spec, args, args.window.rank, source) + i % pairs,
+                     ld_line_sys_pair(reinterpret_cast<const WordPair*>(arrived) + i % pairs));
+  }
 }
 
 /// By one thread: one word of this rank's header at one rank, for whoever knows no more than that yet.
@@ -120,9 +134,6 @@ class SourceHeaders {
   MOELINK_DEVICE bool wait_for_pair(const NvlinkDispatchArgs& args, u64 epoch, i32 source, i32 pair,
                                     WordPair& words) const {
     const u32 tag = tag_of(epoch);
-    const Remotes<S> remotes(spec_, args.remote);
-    if (remotes.has(source) && !remotes.wait(args.local.fault, kDispatchPuts, source, kHeaderChunk, epoch))
-      return false;
     const WordPair* line = header_lines(spec_, args, args.window.rank, source) + pair;
     const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = tag};
     return wait_until(args.local.fault, what, [&](u64& seen) {

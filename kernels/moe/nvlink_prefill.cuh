@@ -99,6 +99,7 @@ struct NvlinkPrefill {
   MOELINK_DEVICE static bool learn_places(const Exec& ex, S spec, const Args& args, u64 epoch,
                                           SourceHeaders<S>& headers, const Places<S>& places) {
     u32 clamped = 0;
+    if (ex.block() == 0) relay_remote_headers(ex, spec, args, epoch);
     if (!headers.wait(ex, args, epoch, clamped)) return false;
     if (args.format.reuse_routing != 0) return true;
     places.make(ex);

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "runtime/thread.hpp"
 #include "transports/gather.hpp"
@@ -82,24 +83,42 @@ PutProxy::PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions opti
 }
 
 PutProxy::~PutProxy() {
-  const Deadline deadline = Deadline::after(options_.farewell_deadline);
-  while (num_leaving_.load(std::memory_order_acquire) != 0 && !has_failed_.load(std::memory_order_acquire) &&
-         !deadline.expired()) {
-    std::this_thread::sleep_for(kBetweenLooks);
-  }
+  wait_for_farewells(options_.farewell_deadline);
   stop_.store(true, std::memory_order_relaxed);
   thread_.join();
   workers_.clear();  // regions go before their transport
   for (Leaving& leaving : leaving_) leaving.channel->is_open_ = false;
 }
 
-void PutProxy::leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) {
-  call([&] {
-    leaving_.push_back({std::move(channel), std::move(regions)});
-    num_leaving_.store(leaving_.size(), std::memory_order_release);
-    part_from_peers();
-  });
-  free_what_is_left();
+void PutProxy::leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) noexcept {
+  // Ranks that end together find each other in this time, and their memory is free at once.
+  constexpr std::chrono::milliseconds kPatience{20};
+  try {
+    call([&] {
+      leaving_.push_back({std::move(channel), std::move(regions)});
+      num_leaving_.store(leaving_.size(), std::memory_order_release);
+    });
+    wait_for_farewells(kPatience);
+    free_what_is_left();
+  } catch (const std::exception& error) {
+    warn_once(text("the memory of a channel of puts is kept until the process ends: ", error.what()));
+    if (channel != nullptr) keep_forever(std::move(channel), std::move(regions));
+  }
+}
+
+void PutProxy::wait_for_farewells(std::chrono::milliseconds patience) const {
+  const Deadline deadline = Deadline::after(patience);
+  while (num_leaving_.load(std::memory_order_acquire) != 0 && !deadline.expired()) {
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+void PutProxy::keep_forever(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) {
+  channel->is_open_ = false;
+  static auto* const kept = new std::vector<Leaving>;
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
+  kept->push_back({std::move(channel), std::move(regions)});
 }
 
 /// Farewells to channels that were left, and from the remotes.

@@ -49,8 +49,9 @@ class PutProxy {
   [[nodiscard]] std::unique_ptr<PutChannel> open(Rendezvous& rendezvous, const PutChannelConfig& config);
 
   /// Takes over a channel whose kernels have ended, and its regions: says farewell, and keeps both until every remote has
-  /// said farewell, too, or puts have failed, or the proxy goes. Waits for nobody.
-  void leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions);
+  /// said farewell, too, or puts have failed, or the proxy goes. Waits for 20 ms at most; what is kept longer is freed in
+  /// a later open() or leave(), since freeing memory of a GPU may wait for its kernels, and they for the proxy's thread.
+  void leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) noexcept;
 
   /// Throws the failure, if there is one. Never waits.
   void check() const;
@@ -87,6 +88,8 @@ class PutProxy {
   void forget(u32 exchange, bool is_farewell_complete);
   void part_from_peers();
   void free_what_is_left();
+  void wait_for_farewells(std::chrono::milliseconds patience) const;
+  static void keep_forever(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions);
   [[nodiscard]] bool say_farewells(u32 exchange);
 
   void run();

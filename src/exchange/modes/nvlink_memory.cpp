@@ -137,7 +137,8 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
   add(in_shared, "flags",
       text("(2 * ", near_ranks, wire.tp_size > 1 ? " + 1" : "", ") * ", tokens, " * ", kMaxWireParts, " * 8 B"),
       shared.dispatch_flags.bytes() + shared.combine_flags.bytes() + shared.result_flags.bytes());
-  add(in_shared, "headers", text(near_ranks, " * (", wire.header_words(), " + ", CombineHeader::kWords, ") * 8 B"),
+  add(in_shared, "headers",
+      text("(", ranks, " * ", wire.header_words(), " + ", near_ranks, " * ", CombineHeader::kWords, ") * 8 B"),
       shared.dispatch_headers.bytes() + shared.combine_headers.bytes());
   add_padding(in_shared, text("each buffer starts at a multiple of ", kPlaceAlignmentBytes, " B; fault word"),
               PeerWorkspace::memory_bytes(shared.total_bytes));
