@@ -26,7 +26,7 @@ for rule in $(tests/lint/check.sh --list); do
   tests/lint/check.sh "$rule" "$root" || status=1
 done
 if command -v shellcheck >/dev/null; then
-  shellcheck -x --source-path=SCRIPTDIR scripts/*.sh tests/lint/*.sh tests/scripts/*.sh .ci/run || status=1
+  shellcheck -x --source-path=SCRIPTDIR scripts/*.sh tests/lint/*.sh tests/scripts/*.sh tests/vm/{init,steps} .ci/run || status=1
 else
   echo "shellcheck is not installed: the scripts were not checked"
 fi

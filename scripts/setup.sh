@@ -43,9 +43,18 @@ infiniband/verbs.h                      libibverbs-dev
 ip                                      iproute2
 python3                                 python3
 spin                                    spin'
+# What scripts/test-verbs-vm.sh needs; without it, it is skipped.
+useful_for_vm='
+qemu-system-x86_64                      qemu-system-x86
+busybox                                 busybox-static
+cpio                                    cpio
+rdma                                    iproute2
+/etc/libibverbs.d/rxe.driver            ibverbs-providers'
 
-have() {  # a command, or a header
-  if [[ $1 == */* || $1 == *.h ]]; then
+have() {  # a command, a header, or a file
+  if [[ $1 == /* ]]; then
+    [[ -e $1 ]]
+  elif [[ $1 == */* || $1 == *.h ]]; then
     [[ -e /usr/include/$1 || -e /usr/local/include/$1 ]]
   else
     command -v "$1" >/dev/null
@@ -92,6 +101,23 @@ install_if_possible() {
   if ! can_install || ! apt_install "${packages[@]}"; then
     say "Not installed: ${packages[*]}. What needs them is left out."
   fi
+}
+
+# The package of the kernel for virtual machines, if it has been fetched.
+vm_kernel_package() { compgen -G "$root/build/vm-kernel/linux-image-*.deb" | tail -n 1; }
+
+# Fetches it and installs nothing; a word, not an error, where that does not work.
+fetch_vm_kernel() {
+  local folder=$root/build/vm-kernel attempt name
+  if vm_kernel_package >/dev/null || ! have qemu-system-x86_64; then return 0; fi
+  say "Fetching: a kernel for virtual machines"
+  mkdir -p "$folder"
+  for attempt in 1 2; do
+    name=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p')
+    if [[ -n $name ]] && (cd "$folder" && apt-get download -qq "$name") >/dev/null 2>&1; then return 0; fi
+    if ((attempt == 1)); then as_root apt-get update -qq >/dev/null 2>&1 || true; fi
+  done
+  say "Not fetched: linux-image-amd64. What needs it is left out."
 }
 
 # install_missing <lists...>

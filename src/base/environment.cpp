@@ -107,6 +107,10 @@ constexpr std::array kVariables = {
              [](Environment& e, const Variable& v, const std::string& value) {
                e.verbs_traffic_class = parse_count(v, value, 255);
              }},
+    Variable{
+        "MOELINK_VERBS_TIMEOUT",
+        "seconds until a put that nobody acknowledges is sent again, six times before it fails (default 0.067)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.verbs_timeout = parse_seconds(v, value); }},
     Variable{"MOELINK_VERBS_RELAXED_ORDERING", "0: payload writes of the NIC keep their order on PCIe (default 1)",
              [](Environment& e, const Variable& v, const std::string& value) {
                e.verbs_relaxed_ordering = parse_switch(v, value);

@@ -25,12 +25,13 @@ struct Environment {
   std::string socket_directory;  ///< MOELINK_SOCKET_DIR: Unix sockets of one node's ranks; empty: /tmp/moelink-<uid>
   bool nvls = true;              ///< MOELINK_NVLS, NCCL_NVLS_ENABLE: multicast may be used; false if either is 0
   // Puts between nodes (docs/puts.md)
-  std::string put;                     ///< MOELINK_PUT: transport of puts: loopback, verbs or ucx; empty: chosen
-  std::string verbs_library;           ///< MOELINK_VERBS: path of the verbs library; empty: libibverbs.so.1
-  std::string verbs_devices;           ///< MOELINK_VERBS_DEVICES: NICs of this rank; empty: the nearest
-  int verbs_gid_index = -1;            ///< MOELINK_VERBS_GID: index in the port's table; -1: chosen
-  int verbs_service_level = 0;         ///< MOELINK_VERBS_SERVICE_LEVEL
-  int verbs_traffic_class = 0;         ///< MOELINK_VERBS_TRAFFIC_CLASS
+  std::string put;              ///< MOELINK_PUT: transport of puts: loopback, verbs or ucx; empty: chosen
+  std::string verbs_library;    ///< MOELINK_VERBS: path of the verbs library; empty: libibverbs.so.1
+  std::string verbs_devices;    ///< MOELINK_VERBS_DEVICES: NICs of this rank; empty: the nearest
+  int verbs_gid_index = -1;     ///< MOELINK_VERBS_GID: index in the port's table; -1: chosen
+  int verbs_service_level = 0;  ///< MOELINK_VERBS_SERVICE_LEVEL
+  int verbs_traffic_class = 0;  ///< MOELINK_VERBS_TRAFFIC_CLASS
+  std::chrono::milliseconds verbs_timeout{67};  ///< MOELINK_VERBS_TIMEOUT: until a put without answer is sent again
   bool verbs_relaxed_ordering = true;  ///< MOELINK_VERBS_RELAXED_ORDERING: PCIe writes of payloads may pass each other
   bool warnings = true;                ///< MOELINK_WARNINGS: print warnings to stderr
 

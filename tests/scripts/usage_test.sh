@@ -25,5 +25,7 @@ expect 0 'scripts/lint.sh \[file.cpp...\]' lint.sh --help
 expect 2 'usage: scripts/format.sh' format.sh --nonesuch
 expect 0 'scripts/demo.sh \[flags of moelink-generate...\]' demo.sh --help
 expect 2 "unknown argument '--nonesuch'" test-hosts.sh --nonesuch
+expect 2 "unknown argument '--nonesuch'" test-verbs-vm.sh --nonesuch
+expect 2 '--bin needs a path that exists' test-verbs-vm.sh --bin /nonesuch
 expect 2 "is no number of microseconds" test-hosts.sh --delay 1ms
 expect 2 'there is no /nonesuch/put_perf' test-hosts.sh --bin /nonesuch

@@ -329,6 +329,7 @@ void Fabric::finish_writes() {
     const auto found = pairs.find(late.pair);
     if (found == pairs.end()) return true;
     Pair& pair = *found->second;
+    if (late.status == IBV_WC_RETRY_EXC_ERR && pair.retries_for_ever) return true;
     const auto write = pair.in_flight.find(late.number);
     if (write == pair.in_flight.end()) return true;
     const Write done = write->second;

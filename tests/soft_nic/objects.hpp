@@ -64,6 +64,7 @@ struct Pair {  // of queues
   std::uint32_t peer_nic = 0;
   std::uint32_t peer_pair = 0;
   bool is_stuck = false;  // on a write that is lost and lost again: later ones wait behind it
+  bool retries_for_ever = false;
   std::deque<Write> to_send;
   std::map<std::uint64_t, Write> in_flight;  // by number
   std::deque<std::uint64_t> receives;        // wr_id

@@ -296,6 +296,8 @@ SOFT_NIC_EXPORT int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attributes, int m
         to.is_global != 0 ? static_cast<std::uint32_t>(to.grh.dgid.raw[14] << 8 | to.grh.dgid.raw[15]) : to.dlid;
     pair.peer_pair = attributes->dest_qp_num;
   }
+  // Linux's Soft-RoCE takes the largest count for "for ever"; real NICs do so for rnr_retry alone.
+  if (attributes->qp_state == IBV_QPS_RTS) pair.retries_for_ever = attributes->retry_cnt == 7;
   handle->state = attributes->qp_state;
   return 0;
 }

@@ -268,7 +268,7 @@ TEST_P(PutConformance, NoBytesAndNoMemoryAreNoRegion) {
 }
 
 TEST_P(PutConformance, GarbageForAnAddressFailsEveryRankByName) {
-  const auto failures = run_ranks({0, 0}, [&](Rendezvous& meet) {
+  const auto failures = GetParam().run_ranks({0, 0}, [&](Rendezvous& meet) {
     const auto transport = GetParam().make(options_of(meet));
     const Bytes mine = meet.rank() == 1 ? Bytes(40, std::byte{7}) : transport->address();
     transport->connect(gather_bytes(meet, mine));

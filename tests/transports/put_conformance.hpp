@@ -24,6 +24,9 @@ struct PutCase {
   std::function<std::unique_ptr<PutTransport>(const PutOptions& options)> make;
   /// Whether a put into memory that its owner has taken back is refused by whoever owned it, not by the sender.
   bool owner_notices_lost_region = false;
+  /// How ranks are run: threads of this process unless the case says otherwise.
+  std::vector<std::string> (*run_ranks)(std::vector<int> nodes,
+                                        const std::function<void(Rendezvous&)>& body) = test::run_ranks;
 };
 
 inline void PrintTo(const PutCase& transport, std::ostream* out) { *out << transport.name; }
@@ -41,7 +44,7 @@ class PutConformance : public ::testing::TestWithParam<PutCase> {
   std::vector<std::string> run(
       int num_ranks, std::size_t region_bytes, const std::function<void(PutRank&)>& body,
       const std::function<void(PutOptions&)>& adjust = [](PutOptions&) {}) {
-    return run_ranks(std::vector<int>(static_cast<std::size_t>(num_ranks), 0), [&](Rendezvous& meet) {
+    return GetParam().run_ranks(std::vector<int>(static_cast<std::size_t>(num_ranks), 0), [&](Rendezvous& meet) {
       PutOptions options = options_of(meet);
       adjust(options);
       PutRank rank(meet, GetParam().make(options), options, region_bytes);

@@ -90,6 +90,16 @@ TEST(VerbsGids, RoceV2AndIpv4ComeFirst) {
   EXPECT_THROW((void)choose_gid(one, -1), Error);
 }
 
+TEST(VerbsTimeouts, AreNotShorterThanAskedForAndNeverForEver) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(timeout_exponent(VerbsSettings().timeout), 14);
+  EXPECT_EQ(timeout_exponent(milliseconds(68)), 15);
+  EXPECT_EQ(timeout_exponent(milliseconds(1)), 8);
+  EXPECT_EQ(timeout_exponent(milliseconds(0)), 1);
+  EXPECT_EQ(timeout_exponent(milliseconds(4300)), 21);
+  EXPECT_EQ(timeout_exponent(std::chrono::hours(24)), 31);
+}
+
 TEST(VerbsShards, LeaveNoRemainderAndShareNoLine) {
   for (const std::size_t size : {0, 1, 7, 127, 128, 129, 255, 256, 1000, 4096, 1'048'577}) {
     for (int lanes = 1; lanes <= 8; ++lanes) {

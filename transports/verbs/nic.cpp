@@ -207,8 +207,8 @@ void VerbsNic::connect(int peer, const NicAddress& theirs) {
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   send.sq_psn = packet_number_;
-  send.timeout = 14;  // 67 ms, and with seven retries half a second and more until a dead peer is an error
-  send.retry_cnt = 7;
+  send.timeout = static_cast<std::uint8_t>(timeout_exponent(settings_.timeout));
+  send.retry_cnt = 6;  // half a second and more until a dead peer is an error; 7 is for ever to Soft-RoCE
   send.rnr_retry = 7;  // for ever: a receiver that is slow is not broken; waits have deadlines of their own
   send.max_rd_atomic = 1;
   modify(peer, send,

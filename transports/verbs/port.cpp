@@ -79,6 +79,7 @@ VerbsSettings VerbsSettings::from(const Environment& environment) {
           .gid_index = environment.verbs_gid_index,
           .service_level = environment.verbs_service_level,
           .traffic_class = environment.verbs_traffic_class,
+          .timeout = environment.verbs_timeout,
           .relaxed_ordering = environment.verbs_relaxed_ordering};
 }
 
@@ -109,6 +110,14 @@ GidEntry choose_gid(const PortInfo& port, int wanted_index) {
   }
   if (port.link_layer == LinkLayer::infiniband) return port.gids.front();
   return *std::ranges::min_element(port.gids, {}, gid_order);
+}
+
+int timeout_exponent(std::chrono::milliseconds timeout) {
+  constexpr int kLargest = 31;
+  const double wanted_us = std::chrono::duration<double, std::micro>(timeout).count();
+  int exponent = 1;  // zero would be for ever
+  for (double us = 4.096 * 2; us < wanted_us && exponent < kLargest; us *= 2) ++exponent;
+  return exponent;
 }
 
 std::string describe(const PortInfo& port, const GidEntry& gid) {

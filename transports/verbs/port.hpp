@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ struct VerbsSettings {
   int gid_index = -1;     ///< -1: chosen
   int service_level = 0;
   int traffic_class = 0;
+  std::chrono::milliseconds timeout{67};  ///< until a put that is not acknowledged is sent again
   bool relaxed_ordering = true;
 
   [[nodiscard]] static VerbsSettings from(const Environment& environment);
@@ -57,6 +59,9 @@ inline constexpr int kMaxLanes = 8;
 /// The entry to use: the user's; InfiniBand: the first; Ethernet: RoCE v2 before v1, and there IPv4 before global IPv6
 /// before link-local. Throws ErrorCode::unsupported or invalid_argument, naming the port.
 [[nodiscard]] GidEntry choose_gid(const PortInfo& port, int wanted_index);
+
+/// As queue pairs take a timeout: the smallest n for which 4.096 us * 2^n is no shorter.
+[[nodiscard]] int timeout_exponent(std::chrono::milliseconds timeout);
 
 /// "mlx5_0 port 1, RoCE v2, GID 3".
 [[nodiscard]] std::string describe(const PortInfo& port, const GidEntry& gid);
