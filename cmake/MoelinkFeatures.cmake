@@ -1,7 +1,7 @@
 # What this machine has. Every optional dependency is looked for here, once, and shown as one table; a missing one is a
 # feature less, never an error. Sets, for the folders below:
 #   CUDAToolkit_FOUND, MOELINK_HAVE_NVRTC, MOELINK_HAVE_NCCL, MOELINK_HAVE_VERBS, MOELINK_HAVE_UCX, MOELINK_HAVE_CUBLAS   (and *_INCLUDE_DIR)
-#   targets moelink_pcre2, moelink_utf8proc where they were found;
+#   targets moelink_pcre2, moelink_utf8proc, moelink_httplib where they were found;
 #   MPI_CXX_FOUND, GTest_FOUND, CLI11_FOUND, nlohmann_json_FOUND, fmt_FOUND                  (imported targets)
 include_guard(GLOBAL)
 
@@ -98,4 +98,16 @@ endif()
 moelink_feature("cuBLAS headers" ${MOELINK_HAVE_CUBLAS} "${MOELINK_CUBLAS_INCLUDE_DIR}" "the engine runs on the host alone")
 moelink_find_library(pcre2 pcre2.h pcre2-8 "no engine (the tokenizer's patterns)")
 moelink_find_library(utf8proc utf8proc.h utf8proc "no engine (the tokenizer's normal forms)")
+# Debian builds cpp-httplib as a library, and only its pkg-config file says with which macros: they change its classes.
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+  pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
+endif()
+set(found FALSE)
+if(TARGET PkgConfig::HTTPLIB)
+  set(found TRUE)
+  add_library(moelink_httplib INTERFACE)
+  target_link_libraries(moelink_httplib INTERFACE PkgConfig::HTTPLIB)
+endif()
+moelink_feature("cpp-httplib" ${found} "${HTTPLIB_VERSION}" "no moelink-serve")
 moelink_print_features()

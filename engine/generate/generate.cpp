@@ -79,10 +79,10 @@ double generate(const Communicator& communicator, const Job& job) {
   const bool first = communicator.rank() == 0;
   const bool shared = job.settings.model.parallelism == Parallelism::tensor;  // every rank has all prompts
   EngineOptions options{.model = job.settings.model,
-                        .num_threads = perf::threads_of_rank(communicator, job.flags.place)};
+                        .num_threads = perf::threads_of_rank(communicator, job.flags.engine.place)};
   options.model.progress = LoadingProgress(first);
   const auto start = Clock::now();
-  Engine engine(communicator, job.flags.model, options);
+  Engine engine(communicator, job.flags.engine.model, options);
   const double load_s = std::chrono::duration<double>(Clock::now() - start).count();
 
   Totals totals;
@@ -116,7 +116,7 @@ double generate(const Communicator& communicator, const Job& job) {
 
 int run(const GenerateFlags& flags, std::ostream& out) {
   const GenerateSettings settings(flags);
-  const Tokenizer tokenizer(std::filesystem::path(flags.model) / "tokenizer.json");
+  const Tokenizer tokenizer(std::filesystem::path(flags.engine.model) / "tokenizer.json");
   std::vector<std::vector<Token>> prompts;
   for (const std::string& prompt : settings.prompts) {
     prompts.push_back(tokenizer.encode(prompt));
@@ -124,7 +124,7 @@ int run(const GenerateFlags& flags, std::ostream& out) {
   TextPrinter printer(out, prompts.size() > 1);
   const Job job{.flags = flags, .settings = settings, .tokenizer = tokenizer, .prompts = prompts, .printer = printer};
   std::atomic<bool> good = true;
-  perf::run_on_ranks(flags.ranks, flags.place, [&](const Communicator& communicator) {
+  perf::run_on_ranks(flags.engine.ranks, flags.engine.place, [&](const Communicator& communicator) {
     if (generate(communicator, job) > 0) good = false;
   });
   return good ? perf::kExitGood : perf::kExitWrong;
@@ -137,7 +137,7 @@ int run_generate(int argc, const char* const* argv, std::ostream& out) {
   GenerateFlags flags;
   flags.add_to(app);
   return perf::run_tool(app, argc, argv, [&] {
-    flags.sampling.seed = flags.place.seed;
+    flags.sampling.seed = flags.engine.place.seed;
     return run(flags, out);
   });
 }

@@ -1,7 +1,6 @@
 #include "engine/generate/printer.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <ostream>
@@ -27,19 +26,6 @@ void TextPrinter::finish(std::size_t prompt, const std::string& held, const Fini
   if (finish.reason == FinishReason::failed) {
     fmt::print(stderr, "moelink-generate: prompt {}: {}\n", prompt + 1, finish.error);
   }
-}
-
-LoadingProgress::LoadingProgress(bool speaks) : speaks_(speaks), terminal_(speaks && isatty(STDERR_FILENO) == 1) {}
-
-void LoadingProgress::operator()(double part) {
-  const int quarter = static_cast<int>(part * 4);
-  if (terminal_) {
-    fmt::print(stderr, "\r\x1b[Kloading: {:.0f} %{}", part * 100, part < 1 ? "" : "\r\x1b[K");
-    std::fflush(stderr);
-  } else if (speaks_ && quarter > last_quarter_) {
-    fmt::print(stderr, "loading: {:.0f} %\n", part * 100);
-  }
-  last_quarter_ = quarter;
 }
 
 void Totals::add(const Finish& finish) {

@@ -26,19 +26,6 @@ class TextPrinter {
   bool several_;
 };
 
-/// "loading: 40 %", on a terminal one line that changes, else a line at each quarter.
-class LoadingProgress {
- public:
-  /// `speaks`: one rank does for all.
-  explicit LoadingProgress(bool speaks);
-  void operator()(double part);
-
- private:
-  bool speaks_;
-  bool terminal_;
-  int last_quarter_ = 0;
-};
-
 /// Sums over requests and steps of one rank; plain numbers, which ranks send each other.
 struct Totals {
   double num_prompt_tokens = 0;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -22,21 +21,10 @@ std::string contents_of(const std::string& path) {
   return contents;
 }
 
-DataType type_of(const std::string& name, Device device) {
-  if (name == "auto") return device.is_host() ? DataType::float32 : DataType::bfloat16;
-  const DataType type = name == "fp32" ? DataType::float32 : DataType::bfloat16;
-  if (device.is_host() && type != DataType::float32) {
-    throw UsageError(fmt::format("--type: '{}' is for GPUs; the host computes in fp32", name));
-  }
-  return type;
-}
-
 }  // namespace
 
 void GenerateFlags::add_to(CLI::App& app) {
-  app.add_option("model", model, "folder with config.json, tokenizer.json and safetensors")
-      ->required()
-      ->check(CLI::ExistingDirectory);
+  engine.add_to(app);
   const auto texts = [&](const char* name, std::vector<std::string>& values, const char* help) {
     return app.add_option(name, values, help)->allow_extra_args(false)->group("Request");
   };
@@ -57,27 +45,10 @@ void GenerateFlags::add_to(CLI::App& app) {
       ->group("Request");
   app.add_flag("--ignore-end", ignore_end, "go on behind the model's end tokens")->group("Request");
   app.add_flag("--show-tokens", show_tokens, "print ids of tokens instead of text")->group("Request");
-  perf::add_rank_flags(app, ranks);
-  perf::add_place_flags(app, place, {"automatic", "local", "tensor_parallel", "nvlink", "p2p"});
-  app.add_option("--parallel", parallel,
-                 "data: each rank has prompts of its own, experts are split; tensor: all ranks work on all prompts")
-      ->check(CLI::IsMember({"data", "tensor"}))
-      ->capture_default_str()
-      ->group("Place");
-  app.add_option("--type", type, "of weights and cache: fp32, bf16 (GPUs), or auto: bf16 on GPUs, fp32 on the host")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-      ->capture_default_str()
-      ->group("Place");
-  const auto size = [&](const char* name, std::int64_t& value, std::int64_t least, std::int64_t most,
-                        const char* help) {
-    app.add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str()->group("Cache");
-  };
-  size("--pages", num_pages, 0, 1 << 28, "pages of the cache; 0: enough for 4096 positions");
-  size("--page-size", page_size, 1, 1 << 16, "positions of a page");
-  size("--step-rows", step_rows, 1, 1 << 20, "rows of one step: longer prompts go in chunks");
 }
 
-GenerateSettings::GenerateSettings(const GenerateFlags& flags) : prompts(flags.prompts) {
+GenerateSettings::GenerateSettings(const GenerateFlags& flags)
+    : prompts(flags.prompts), model(flags.engine.model_options()) {
   for (const std::string& path : flags.files) {
     prompts.push_back(contents_of(path));
   }
@@ -92,24 +63,6 @@ GenerateSettings::GenerateSettings(const GenerateFlags& flags) : prompts(flags.p
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-  const std::vector<std::pair<std::string, Mode>> modes = {{"automatic", Mode::automatic},
-                                                           {"local", Mode::local},
-                                                           {"tensor_parallel", Mode::tensor_parallel},
-                                                           {"nvlink", Mode::nvlink},
-                                                           {"p2p", Mode::p2p}};
-  for (const auto& [name, mode] : modes) {
-    if (name == flags.place.mode) model.mode = mode;
-  }
-  model.type = type_of(flags.type, flags.place.device());
-  model.parallelism = flags.parallel == "data" ? Parallelism::data : Parallelism::tensor;
-  const std::int64_t decode_rows = std::min<std::int64_t>(64, flags.step_rows);
-  model.limits = {.max_rows = flags.step_rows,
-                  .max_decode_rows = decode_rows,
-                  .max_logit_rows = decode_rows,
-                  .max_sequences = decode_rows,
-                  .num_pages = flags.num_pages == 0 ? (4096 + flags.page_size - 1) / flags.page_size : flags.num_pages,
-                  .page_size = flags.page_size};
-  model.time_exchange = true;
 }
 
 }  // namespace moelink::engine

@@ -35,15 +35,27 @@ SchedulerLimits scheduler_limits(const Model& model, const EngineOptions& option
 struct Engine::Impl {
   Impl(const Communicator& comm, const std::filesystem::path& folder, const EngineOptions& options);
 
-  void check(Request& request) const;
+  /// How many tokens the request may generate.
+  [[nodiscard]] std::int64_t check(const Request& request) const;
   RequestId submit(Request request);
   void take_calls();
-  [[nodiscard]] bool anyone_has_work() const;
-  bool step();
-  void compute(const Scheduler::Plan& plan);
+  [[nodiscard]] bool has_work();
+  [[nodiscard]] bool anyone_has_work();
+  void step(const std::function<void()>& meanwhile);
+  void compute(const Scheduler::Plan& plan, const std::function<void()>& meanwhile);
   void hand_out(const Scheduler::Plan& plan);
   void end(RequestId id, FinishReason reason, std::int64_t num_reused);
   void fail_all(const std::string& why) noexcept;
+  /// body(); what it throws ends all requests.
+  template <class Body>
+  auto or_fail_all(Body&& body) {
+    try {
+      return body();
+    } catch (const std::exception& error) {
+      fail_all(error.what());
+      throw;
+    }
+  }
 
   Communicator communicator;
   bool ranks_differ;  ///< each has requests of its own
@@ -68,7 +80,7 @@ Engine::Impl::Impl(const Communicator& comm, const std::filesystem::path& folder
       stream(comm.device(), {.num_threads = options.num_threads}),
       scheduler(scheduler_limits(model, options)) {}
 
-void Engine::Impl::check(Request& request) const {
+std::int64_t Engine::Impl::check(const Request& request) const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, text("request: ", parts...)); };
   if (request.prompt.empty()) {
     refuse(ErrorCode::invalid_argument, "the prompt is empty; expected at least one token");
@@ -92,13 +104,12 @@ void Engine::Impl::check(Request& request) const {
            " to generate do not fit ", places,
            " positions of a sequence: shorten one, or raise max_positions and num_pages");
   }
-  if (request.max_tokens == 0) {
-    request.max_tokens = most;
-  }
+  check_sampling(request.sampling);
+  return request.max_tokens == 0 ? most : request.max_tokens;
 }
 
 RequestId Engine::Impl::submit(Request request) {
-  check(request);
+  request.max_tokens = check(request);
   std::unordered_set<Token> stop_tokens(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_end_tokens) {
     stop_tokens.insert(model.config().end_tokens.begin(), model.config().end_tokens.end());
@@ -143,8 +154,13 @@ void Engine::Impl::end(RequestId id, FinishReason reason, std::int64_t num_reuse
   request.finish(reason, num_reused);
 }
 
-bool Engine::Impl::anyone_has_work() const {
-  const bool mine = !scheduler.empty();
+bool Engine::Impl::has_work() {
+  const std::lock_guard lock(mutex);
+  return !scheduler.empty() || !submitted.empty();
+}
+
+bool Engine::Impl::anyone_has_work() {
+  const bool mine = has_work();
   if (!ranks_differ) {
     return mine;
   }
@@ -154,29 +170,29 @@ bool Engine::Impl::anyone_has_work() const {
   return std::any_of(all.begin(), all.end(), [](const auto& part) { return part.front() != std::byte{0}; });
 }
 
-bool Engine::Impl::step() {
-  try {
-    take_calls();
-    if (!anyone_has_work()) {
-      return false;
+void Engine::Impl::step(const std::function<void()>& meanwhile) {
+  take_calls();
+  const Scheduler::Plan plan = scheduler.plan();
+  if (plan.batch.rows.empty() && !ranks_differ) {
+    if (meanwhile) {
+      meanwhile();
     }
-    const Scheduler::Plan plan = scheduler.plan();
-    compute(plan);
-    hand_out(plan);
-    return true;
-  } catch (const std::exception& error) {
-    fail_all(error.what());
-    throw;
+    return;
   }
+  compute(plan, meanwhile);
+  hand_out(plan);
 }
 
-void Engine::Impl::compute(const Scheduler::Plan& plan) {
+void Engine::Impl::compute(const Scheduler::Plan& plan, const std::function<void()>& meanwhile) {
   const auto start = std::chrono::steady_clock::now();
   model.load(plan.batch, stream);
   model.run(shape_of(plan.batch), stream);
   logits.resize(plan.batch.logit_rows.size() * static_cast<std::size_t>(model.config().vocab_size));
   if (!logits.empty()) {
     copy_bytes(logits.data(), model.logits().data, logits.size() * sizeof(float), stream);
+  }
+  if (meanwhile) {
+    meanwhile();
   }
   stream.synchronize();
   model.check();
@@ -229,7 +245,30 @@ void Engine::cancel(RequestId id) {
   impl_->cancelled.push_back(id);
 }
 
-bool Engine::step() { return impl_->step(); }
+void Engine::check(const Request& request) const { (void)impl_->check(request); }
+
+bool Engine::step() {
+  return impl_->or_fail_all([&] {
+    const bool wanted = impl_->anyone_has_work();
+    if (wanted) {
+      impl_->step({});
+    }
+    return wanted;
+  });
+}
+
+void Engine::step_with_others(const std::function<void()>& meanwhile) {
+  impl_->or_fail_all([&] { impl_->step(meanwhile); });
+}
+
+bool Engine::has_work() const { return impl_->has_work(); }
+
+EngineLoad Engine::load() const {
+  const std::lock_guard lock(impl_->mutex);
+  return {.num_running = impl_->scheduler.num_running(),
+          .num_waiting = impl_->scheduler.num_waiting() + static_cast<std::int64_t>(impl_->submitted.size()),
+          .num_free_pages = impl_->scheduler.cache().num_free()};
+}
 
 const Model& Engine::model() const noexcept { return impl_->model; }
 

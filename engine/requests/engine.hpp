@@ -20,6 +20,13 @@ struct EngineOptions {
   int num_threads = 0;  ///< host: threads of the stream; 0: MOELINK_HOST_THREADS, else the number of cores
 };
 
+/// What an engine has to do at a moment.
+struct EngineLoad {
+  std::int64_t num_running = 0;  ///< requests that have pages
+  std::int64_t num_waiting = 0;  ///< requests that have none, or none any more
+  std::int64_t num_free_pages = 0;
+};
+
 struct EngineStats {
   std::int64_t num_steps = 0;
   std::int64_t num_rows = 0;
@@ -33,7 +40,7 @@ struct EngineStats {
 /// generate, pages that hold the start of a prompt already are shared. A request's tokens do not depend on others: bit
 /// for bit on the host, where rows do not (Model).
 ///
-/// submit() and cancel() are for any thread, all else for one. With Parallelism::tensor every rank must make the same
+/// submit(), check() and cancel() are for any thread, all else for one. With Parallelism::tensor every rank must make the same
 /// calls in the same order, cancel() also between the same steps. With Parallelism::data each rank has requests of its own;
 /// a rank without any still takes part in the steps of the others, and all leave step() with the same answer.
 class Engine {
@@ -49,6 +56,9 @@ class Engine {
   /// longer than the cache or than sequences of the model. Nobody else is harmed by a request that is refused.
   RequestId submit(Request request);
 
+  /// Throws as submit() would. From any thread.
+  void check(const Request& request) const;
+
   /// Ends a request before the next step; nothing happens if it has ended.
   void cancel(RequestId id);
 
@@ -57,8 +67,17 @@ class Engine {
   /// destruction is left.
   bool step();
 
+  /// step() for ranks that tell each other themselves whether any of them has work: every rank calls it then, also one
+  /// that has none. `meanwhile` is called once all work of the step is enqueued, before the device is waited for; it may
+  /// submit and cancel. Fails as step() does.
+  void step_with_others(const std::function<void()>& meanwhile = {});
+  /// Whether this rank has requests that have not ended. While a step is under way (`meanwhile`), one that the step ends
+  /// still counts.
+  [[nodiscard]] bool has_work() const;
+
   [[nodiscard]] const Model& model() const noexcept;
   [[nodiscard]] EngineStats stats() const noexcept;
+  [[nodiscard]] EngineLoad load() const;
   /// Pages of the cache that no request has.
   [[nodiscard]] std::int64_t num_free_pages() const noexcept;
 

@@ -56,6 +56,8 @@ class Scheduler {
   [[nodiscard]] Plan plan();
 
   [[nodiscard]] const PageCache& cache() const noexcept { return cache_; }
+  [[nodiscard]] std::int64_t num_running() const noexcept { return static_cast<std::int64_t>(running_.size()); }
+  [[nodiscard]] std::int64_t num_waiting() const noexcept { return static_cast<std::int64_t>(waiting_.size()); }
   /// How often a sequence lost its pages to an older one.
   [[nodiscard]] std::int64_t num_preempted() const noexcept { return num_preempted_; }
 

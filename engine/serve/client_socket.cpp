@@ -1,0 +1,61 @@
+#include "engine/serve/client_socket.hpp"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <string>
+
+namespace moelink::engine {
+namespace {
+
+struct End {
+  std::string address;
+  std::string port;
+  friend bool operator==(const End&, const End&) = default;
+};
+
+/// One end of a connection: `get` is getpeername or getsockname.
+std::optional<End> end_of(int descriptor, int (*get)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage storage{};
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  socklen_t size = sizeof(storage);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (get(descriptor, address, &size) != 0 || getnameinfo(address, size, host.data(), host.size(), port.data(),
+                                                          port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return {};
+  }
+  return End{.address = host.data(), .port = port.data()};
+}
+
+}  // namespace
+
+ClientSocket::ClientSocket(const httplib::Request& request) {
+  const End client{.address = request.remote_addr, .port = std::to_string(request.remote_port)};
+  const End here{.address = request.local_addr, .port = std::to_string(request.local_port)};
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string name = entry.path().filename();
+    int descriptor = -1;
+    std::from_chars(name.data(), name.data() + name.size(), descriptor);
+    if (end_of(descriptor, &getpeername) == client && end_of(descriptor, &getsockname) == here) {
+      descriptor_ = descriptor;
+      return;
+    }
+  }
+}
+
+bool ClientSocket::hung_up() const {
+  if (!descriptor_) {
+    return false;
+  }
+  char byte = 0;
+  const ssize_t size = recv(*descriptor_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return size == 0 || (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+}  // namespace moelink::engine

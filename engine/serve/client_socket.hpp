@@ -1,0 +1,22 @@
+// Whether a client still waits for its answer: the library that speaks HTTP does not tell while a handler works.
+#pragma once
+
+#include <httplib.h>
+
+#include <optional>
+
+namespace moelink::engine {
+
+class ClientSocket {
+ public:
+  /// The socket of the connection that a request came over. Only while its handler works: the socket is open then.
+  explicit ClientSocket(const httplib::Request& request);
+
+  /// The client closed its end. False if the socket was not found.
+  [[nodiscard]] bool hung_up() const;
+
+ private:
+  std::optional<int> descriptor_;
+};
+
+}  // namespace moelink::engine

@@ -1,0 +1,542 @@
+// The endpoint over real sockets: what clients get, whatever others do, and whatever they send.
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+
+#include "comm/expect_error.hpp"
+#include "engine/generation.hpp"
+#include "engine/serving.hpp"
+#include "engine/tokenizer/tokenizer.hpp"
+
+namespace moelink::engine {
+namespace {
+
+using moelink::testing::expect_error;
+using testing::Expected;
+using testing::serve_options;
+using testing::TestServer;
+using Json = nlohmann::json;
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer the(testing::data_folder(testing::kServedModel) / "tokenizer.json");
+  return the;
+}
+
+const std::vector<Expected>& cases() {
+  static const std::vector<Expected> all = [] {
+    std::vector<Expected> found = testing::expected_of(testing::kServedModel);
+    std::erase_if(found, [](const Expected& c) { return c.prompt.size() > 40; });
+    return found;
+  }();
+  return all;
+}
+
+Json greedy(const Expected& expected, bool stream = false) {
+  return {{"prompt", expected.prompt},
+          {"max_tokens", expected.greedy.size()},
+          {"temperature", 0},
+          {"ignore_eos", true},
+          {"stream", stream}};
+}
+/// Generates for long, unless somebody ends it.
+Json endless(bool stream = true) {
+  return {{"prompt", "The dispatch kernel"},
+          {"max_tokens", 4000},
+          {"temperature", 0},
+          {"ignore_eos", true},
+          {"stream", stream}};
+}
+
+/// What a client saw of one request.
+struct Seen {
+  int status = 0;
+  std::string text;
+  std::string finish_reason;
+  std::string error;
+  Json usage;
+  bool done = false;  ///< the stream ended as it should
+  int num_events = 0;
+};
+
+class Client {
+ public:
+  explicit Client(const TestServer& server) : http_("127.0.0.1", server.port()) {
+    http_.set_keep_alive(true);
+    http_.set_read_timeout(30);
+  }
+
+  httplib::Result post(const std::string& body) { return http_.Post("/v1/completions", body, "application/json"); }
+
+  Seen complete(const Json& body) {
+    const httplib::Result result = post(body.dump());
+    Seen seen;
+    if (!result) {
+      ADD_FAILURE() << httplib::to_string(result.error());
+      return seen;
+    }
+    seen.status = result->status;
+    take(Json::parse(result->body), seen);
+    return seen;
+  }
+
+  /// `more(seen)` after each event; false: the client hangs up.
+  Seen stream(
+      const Json& body, const std::function<bool(const Seen&)>& more = [](const Seen&) { return true; }) {
+    Seen seen;
+    std::string rest;
+    httplib::Request request;
+    request.method = "POST";
+    request.path = "/v1/completions";
+    request.set_header("Content-Type", "application/json");
+    request.body = body.dump();
+    request.content_receiver = [&](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
+      rest.append(data, size);
+      for (std::size_t end = rest.find("\n\n"); end != std::string::npos; end = rest.find("\n\n")) {
+        EXPECT_EQ(rest.substr(0, 6), "data: ");
+        const std::string event = rest.substr(6, end - 6);
+        rest.erase(0, end + 2);
+        ++seen.num_events;
+        EXPECT_FALSE(seen.done) << "an event behind the last: " << event;
+        seen.done = event == "[DONE]";
+        if (!seen.done) take(Json::parse(event), seen);
+        if (!more(seen)) return false;
+      }
+      return true;
+    };
+    if (const httplib::Result result = http_.send(request)) seen.status = result->status;
+    return seen;
+  }
+
+  httplib::Result get(const std::string& path) { return http_.Get(path); }
+
+  /// The value of a line of /metrics.
+  double metric(const std::string& name) {
+    const std::string page = "\n" + http_.Get("/metrics")->body;
+    const std::size_t at = page.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? -1 : std::stod(page.substr(at + name.size() + 2));
+  }
+  void wait_for(const std::string& name, double value) {
+    for (int i = 0; i < 2000 && metric(name) != value; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(metric(name), value) << name;
+  }
+
+ private:
+  static void take(const Json& body, Seen& seen) {
+    if (body.contains("error")) {
+      seen.error = body["error"]["message"];
+      return;
+    }
+    EXPECT_EQ(body["object"], "text_completion");
+    EXPECT_EQ(body["model"], testing::kServedModel);
+    if (body.contains("usage") && !body["usage"].is_null()) seen.usage = body["usage"];
+    for (const Json& choice : body["choices"]) {
+      seen.text += choice["text"];
+      if (!choice["finish_reason"].is_null()) seen.finish_reason = choice["finish_reason"];
+    }
+  }
+
+  httplib::Client http_;
+};
+
+void expect_greedy(const Seen& seen, const Expected& expected) {
+  EXPECT_EQ(seen.status, 200) << seen.error;
+  EXPECT_EQ(seen.text, tokenizer().decode(expected.greedy));
+  EXPECT_EQ(seen.finish_reason, "length");
+}
+
+TEST(Serve, APromptIsContinuedByTheReferencesTokens) {
+  const TestServer server(serve_options());
+  Client client(server);
+  for (const Expected& expected : cases()) {
+    const Seen seen = client.complete(greedy(expected));
+    expect_greedy(seen, expected);
+    EXPECT_EQ(seen.usage["prompt_tokens"], expected.prompt.size());
+    EXPECT_EQ(seen.usage["completion_tokens"], expected.greedy.size());
+    EXPECT_EQ(seen.usage["total_tokens"], expected.prompt.size() + expected.greedy.size());
+  }
+}
+
+TEST(Serve, ATextAndItsTokensAreTheSamePrompt) {
+  const TestServer server(serve_options());
+  Client client(server);
+  const std::string words = "The dispatch kernel";
+  Json as_tokens = greedy(cases()[0]);
+  as_tokens["prompt"] = tokenizer().encode(words);
+  Json as_text = as_tokens;
+  as_text["prompt"] = words;
+  EXPECT_EQ(client.complete(as_text).text, client.complete(as_tokens).text);
+}
+
+struct Ranks {
+  Parallelism parallelism;
+  int num_ranks;
+};
+class ServeRanks : public ::testing::TestWithParam<Ranks> {};
+
+TEST_P(ServeRanks, StreamsTogetherGiveWhatEachGivesAlone) {
+  const TestServer server(serve_options(GetParam().parallelism), GetParam().num_ranks);
+  std::vector<Seen> seen(3);
+  std::vector<std::thread> clients;
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    clients.emplace_back([&, i] { seen[i] = Client(server).stream(greedy(cases()[i], true)); });
+  }
+  for (std::thread& client : clients) client.join();
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    expect_greedy(seen[i], cases()[i]);
+    EXPECT_TRUE(seen[i].done);
+    EXPECT_GT(seen[i].num_events, 5) << "the text came at once";
+  }
+  Client client(server);
+  client.wait_for("moelink_requests_finished_total{reason=\"length\"}", 3);
+  client.wait_for("moelink_cache_pages_used", 0);
+  EXPECT_EQ(client.metric("moelink_generated_tokens_total"), 3 * 24);
+}
+
+TEST_P(ServeRanks, AClientThatHangsUpMidStreamIsForgottenAndHarmsNobody) {
+  const TestServer server(serve_options(GetParam().parallelism), GetParam().num_ranks);
+  Seen other;
+  std::atomic<bool> begun = false;
+  std::thread leaves([&] {
+    Client(server).stream(endless(), [&](const Seen& seen) {
+      begun = true;
+      return seen.num_events < 3;
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  other = Client(server).stream(greedy(cases()[1], true));
+  leaves.join();
+  expect_greedy(other, cases()[1]);
+  Client client(server);
+  client.wait_for("moelink_requests_finished_total{reason=\"cancelled\"}", 1);
+  client.wait_for("moelink_cache_pages_used", 0);
+  EXPECT_LT(client.metric("moelink_generated_tokens_total"), 2000);
+  expect_greedy(client.complete(greedy(cases()[2])), cases()[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Parallel, ServeRanks,
+                         ::testing::Values(Ranks{Parallelism::data, 1}, Ranks{Parallelism::data, 3},
+                                           Ranks{Parallelism::tensor, 2}),
+                         [](const auto& param) {
+                           return (param.param.parallelism == Parallelism::data ? "data_" : "tensor_") +
+                                  std::to_string(param.param.num_ranks);
+                         });
+
+/// A client that does what no library would.
+class RawClient {
+ public:
+  explicit RawClient(const TestServer& server) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(server.port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~RawClient() { ::close(socket_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void send(const std::string& bytes) const {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  void post(const std::string& body) const {
+    send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body);
+  }
+  /// What has come once `words` have, or nothing more comes.
+  std::string read_until(const std::string& words) const {
+    std::string seen;
+    std::array<char, 4096> part{};
+    while (seen.find(words) == std::string::npos) {
+      const ssize_t size = ::recv(socket_, part.data(), part.size(), 0);
+      if (size <= 0) break;
+      seen.append(part.data(), static_cast<std::size_t>(size));
+    }
+    return seen;
+  }
+
+ private:
+  int socket_;
+};
+
+TEST(Serve, AClientThatHangsUpBeforeItsWholeAnswerIsForgotten) {
+  const TestServer server(serve_options());
+  Client client(server);
+  {
+    const RawClient leaves(server);
+    leaves.post(endless(false).dump());
+    client.wait_for("moelink_requests_running", 1);
+  }
+  client.wait_for("moelink_requests_finished_total{reason=\"cancelled\"}", 1);
+  client.wait_for("moelink_requests_running", 0);
+  expect_greedy(client.complete(greedy(cases()[0])), cases()[0]);
+}
+
+TEST(Serve, ASeedGivesTheSameTextAgainAndAnotherSeedAnother) {
+  const TestServer server(serve_options());
+  Client client(server);
+  Json body = {{"prompt", "The dispatch kernel"},
+               {"max_tokens", 20},
+               {"temperature", 1.5},
+               {"top_p", 0.95},
+               {"top_k", 50},
+               {"seed", 7},
+               {"ignore_eos", true}};
+  const Seen first = client.complete(body);
+  EXPECT_EQ(client.complete(body).text, first.text);
+  body["seed"] = 8;
+  EXPECT_NE(client.complete(body).text, first.text);
+  body.erase("seed");
+  EXPECT_NE(client.complete(body).text, client.complete(body).text);
+}
+
+TEST(Serve, AStopTextEndsTheTextInFrontOfItAlsoInsideOfTokens) {
+  const TestServer server(serve_options());
+  Client client(server);
+  const std::string whole = tokenizer().decode(cases()[0].greedy);
+  const std::string stop = whole.substr(9, 7);  // begins and ends within tokens
+  Json body = greedy(cases()[0]);
+  body["stop"] = Json::array({"nowhere to be found", stop});
+  const std::string before = whole.substr(0, whole.find(stop));
+  for (const bool stream : {false, true}) {
+    body["stream"] = stream;
+    const Seen seen = stream ? client.stream(body) : client.complete(body);
+    EXPECT_EQ(seen.text, before);
+    EXPECT_EQ(seen.finish_reason, "stop");
+  }
+  client.wait_for("moelink_requests_finished_total{reason=\"stop\"}", 2);
+}
+
+TEST(Serve, UsageComesAsTheLastEventIfItIsWanted) {
+  const TestServer server(serve_options());
+  Json body = greedy(cases()[0], true);
+  body["stream_options"] = {{"include_usage", true}};
+  const Seen seen = Client(server).stream(body);
+  EXPECT_EQ(seen.usage["completion_tokens"], cases()[0].greedy.size());
+  EXPECT_TRUE(seen.done);
+}
+
+TEST(Serve, WhatCannotBeAnsweredIsRefusedByNameAndHarmsNobody) {
+  const TestServer server(serve_options());
+  Client client(server);
+  const auto refused = [&](int status, const std::string& body, const std::string& param, const std::string& words) {
+    const httplib::Result result = client.post(body);
+    ASSERT_TRUE(result) << body;
+    EXPECT_EQ(result->status, status) << body;
+    EXPECT_EQ(result->get_header_value("Content-Type"), "application/json");
+    const Json error = Json::parse(result->body)["error"];
+    EXPECT_EQ(error["type"], "invalid_request_error");
+    EXPECT_EQ(error["param"], param.empty() ? Json(nullptr) : Json(param)) << body;
+    EXPECT_NE(error["message"].get<std::string>().find(words), std::string::npos) << error["message"];
+    EXPECT_EQ(error["message"].get<std::string>().find(".cpp"), std::string::npos) << error["message"];
+  };
+  const auto bad_field = [&](const std::string& field, const std::string& value, const std::string& words) {
+    refused(400, R"({"prompt": "a", ")" + field + "\": " + value + "}", field, words);
+  };
+  refused(400, "", "", "");
+  refused(400, "{\"prompt\": ", "", "");
+  refused(400, "[1]", "", "expected an object");
+  refused(400, R"({"prompt": "a", "prompt": "b"})", "", "prompt");
+  refused(400, "{\"prompt\": \"\xff\"}", "", "");
+  refused(400, "{}", "prompt", "is missing");
+  refused(400, R"({"prompt": 5})", "prompt", "expected a text");
+  refused(400, R"({"prompt": [1, -1]})", "prompt", "-1");
+  refused(400, R"({"prompt": [1, 2.5]})", "prompt", "2.5");
+  refused(400, R"({"prompt": ["a", "b"]})", "prompt", "several prompts");
+  refused(400, R"({"prompt": ""})", "", "empty");
+  refused(400, R"({"prompt": [1, 1000000]})", "", "token 1000000");
+  refused(404, R"({"prompt": "a", "model": "gpt-2"})", "model", "\"gpt-2\" does not exist");
+  refused(404, R"({"prompt": "a", "model": 3})", "model", "does not exist");
+  bad_field("max_tokens", "0", "at least 1");
+  bad_field("max_tokens", "1.5", "integer");
+  bad_field("max_tokens", "\"9\"", "integer");
+  bad_field("max_tokens", "18446744073709551615", "integer");
+  bad_field("temperature", "-0.5", "-0.5");
+  bad_field("temperature", "1e9", "1e+09");
+  bad_field("temperature", "\"hot\"", "expected a number");
+  bad_field("top_p", "0", "top_p is 0");
+  bad_field("top_p", "1.01", "1.01");
+  bad_field("top_k", "-2", "-2");
+  bad_field("seed", "true", "integer");
+  bad_field("stream", "1", "true or false");
+  bad_field("stop", "[\"\"]", "empty");
+  bad_field("stop", R"(["a", "b", "c", "d", "e"])", "at most 4");
+  bad_field("stop", "7", "text");
+  bad_field("stream_options", R"({"include_usage": true})", "stream");
+  bad_field("n", "2", "not implemented");
+  bad_field("logprobs", "3", "not known");
+  bad_field("temprature", "1", "not known");
+  expect_greedy(client.complete(greedy(cases()[0])), cases()[0]);
+}
+
+TEST(Serve, APromptThatIsLongerThanTheCacheIsRefused) {
+  const TestServer server(serve_options());
+  Client client(server);
+  const httplib::Result result = client.post(Json{{"prompt", std::vector<int>(4096, 5)}, {"max_tokens", 100}}.dump());
+  EXPECT_EQ(result->status, 400);
+  const Json error = Json::parse(result->body)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_NE(error["message"].get<std::string>().find("4096 tokens and 100"), std::string::npos) << error;
+}
+
+TEST(Serve, ABodyThatIsTooLongIsRefusedAndTheConnectionStillServes) {
+  const TestServer server(serve_options());
+  Client client(server);
+  EXPECT_EQ(client.post(std::string(20'001, ' '))->status, 413);
+  expect_greedy(client.complete(greedy(cases()[0])), cases()[0]);
+  // In pieces of unannounced total length.
+  const RawClient raw(server);
+  raw.send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 30; ++i) raw.send("3e8\r\n" + std::string(1000, ' ') + "\r\n");
+  raw.send("0\r\n\r\n");
+  EXPECT_NE(raw.read_until("20000 bytes").find(" 413 "), std::string::npos);
+  raw.post(greedy(cases()[0]).dump());
+  EXPECT_NE(raw.read_until("total_tokens").find(" 200 "), std::string::npos);
+}
+
+TEST(Serve, AFormIsNotTakenForJson) {
+  const TestServer server(serve_options());
+  httplib::Client http("127.0.0.1", server.port());
+  const httplib::MultipartFormDataItems items = {{"prompt", "a", "", ""}};
+  EXPECT_EQ(http.Post("/v1/completions", items)->status, 415);
+}
+
+TEST(Serve, MoreRequestsThanMayWaitAreTurnedAwayAndTheOthersAnswered) {
+  ServeOptions options = serve_options();
+  options.engine.model.limits.max_sequences = 1;
+  options.max_waiting = 1;
+  const TestServer server(options);
+  Client client(server);
+  std::atomic<bool> leave = false;
+  std::thread runs([&] { Client(server).stream(endless(), [&](const Seen&) { return !leave; }); });
+  client.wait_for("moelink_requests_running", 1);
+  Seen waited;
+  std::thread waits([&] { waited = Client(server).complete(greedy(cases()[0])); });
+  client.wait_for("moelink_requests_waiting", 1);
+  const httplib::Result refused = client.post(greedy(cases()[1]).dump());
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
+  EXPECT_EQ(Json::parse(refused->body)["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(client.metric("moelink_requests_refused_total"), 1);
+  leave = true;
+  runs.join();
+  waits.join();
+  expect_greedy(waited, cases()[0]);
+  expect_greedy(client.complete(greedy(cases()[1])), cases()[1]);
+}
+
+TEST(Serve, ModelsHealthAndUnknownPathsAreAnswered) {
+  const TestServer server(serve_options());
+  Client client(server);
+  EXPECT_EQ(client.get("/health")->status, 200);
+  EXPECT_EQ(Json::parse(client.get("/v1/models")->body)["data"][0]["id"], testing::kServedModel);
+  EXPECT_EQ(client.get(std::string("/v1/models/") + testing::kServedModel)->status, 200);
+  for (const char* path : {"/v1/models/gpt-2", "/v1/completions", "/nowhere"}) {
+    const httplib::Result result = client.get(path);
+    EXPECT_EQ(result->status, 404) << path;
+    EXPECT_TRUE(Json::parse(result->body).contains("error")) << path;
+  }
+}
+
+TEST(Serve, MetricsCountWhatHappened) {
+  const TestServer server(serve_options(), 2);
+  Client client(server);
+  for (int i = 0; i < 2; ++i) expect_greedy(client.complete(greedy(cases()[0])), cases()[0]);
+  client.wait_for("moelink_requests_running", 0);
+  EXPECT_EQ(client.metric("moelink_requests_finished_total{reason=\"length\"}"), 2);
+  EXPECT_EQ(client.metric("moelink_prompt_tokens_total"), 2.0 * static_cast<double>(cases()[0].prompt.size()));
+  EXPECT_EQ(client.metric("moelink_generated_tokens_total"), 48);
+  EXPECT_EQ(client.metric("moelink_time_to_first_token_seconds_count"), 2);
+  EXPECT_EQ(client.metric("moelink_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), 2);
+  EXPECT_EQ(client.metric("moelink_time_per_token_seconds_count"), 46);
+  EXPECT_GT(client.metric("moelink_time_per_token_seconds_sum"), 0);
+  EXPECT_EQ(client.metric("moelink_cache_pages"), 1024);
+  EXPECT_GE(client.metric("moelink_steps_total"), 48);
+  EXPECT_GT(client.metric("moelink_dispatch_time_ratio"), 0);
+  EXPECT_LT(client.metric("moelink_dispatch_time_ratio") + client.metric("moelink_combine_time_ratio"), 1);
+}
+
+TEST(Serve, AShutdownLetsRequestsEndAndTakesNoMore) {
+  TestServer server(serve_options(), 2);
+  Client client(server);
+  std::atomic<bool> begun = false;
+  Seen seen;
+  Json body = greedy(cases()[0], true);
+  body["max_tokens"] = 300;
+  std::thread streams([&] {
+    seen = Client(server).stream(body, [&](const Seen&) {
+      begun = true;
+      return true;
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  server.shutdown().request();
+  // Asked until it is told: the request does not reach the desk at once.
+  httplib::Result late = client.get("/health");
+  while (late && late->status == 200) late = client.get("/health");
+  EXPECT_TRUE(!late || late->status == 503);
+  streams.join();
+  server.join();
+  EXPECT_TRUE(seen.done);
+  EXPECT_EQ(seen.finish_reason, "length");
+  EXPECT_EQ(seen.error, "");
+}
+
+TEST(Serve, AfterTheGraceThoseWhoWaitAreToldWhy) {
+  ServeOptions options = serve_options();
+  options.grace = std::chrono::milliseconds(100);
+  TestServer server(options, 2);
+  Seen seen;
+  Seen whole;
+  std::thread streams([&] { seen = Client(server).stream(endless()); });
+  std::thread waits([&] { whole = Client(server).complete(endless(false)); });
+  Client(server).wait_for("moelink_requests_running", 2);
+  server.shutdown().request();
+  streams.join();
+  waits.join();
+  server.join();
+  EXPECT_EQ(seen.error, "the server is shutting down");
+  EXPECT_TRUE(seen.done);
+  EXPECT_EQ(whole.status, 503);
+  EXPECT_EQ(whole.error, "the server is shutting down");
+}
+
+TEST(Serve, ARankThatIsLostEndsTheServerAndEveryRequestWithAnError) {
+  TestServer server(serve_options(), 3);
+  Seen seen;
+  Seen whole;
+  std::thread streams([&] { seen = Client(server).stream(endless()); });
+  std::thread waits([&] { whole = Client(server).complete(endless(false)); });
+  Client(server).wait_for("moelink_requests_running", 2);
+  server.rank(2).abort("rank 2 is no more");
+  streams.join();
+  waits.join();
+  expect_error(ErrorCode::aborted, {"rank 2 is no more"}, [&] { server.join(); });
+  EXPECT_NE(seen.error.find("rank 2 is no more"), std::string::npos) << seen.error;
+  EXPECT_EQ(whole.status, 500);
+  EXPECT_NE(whole.error.find("rank 2 is no more"), std::string::npos) << whole.error;
+}
+
+TEST(Serve, ARankThatIsLostWhileNothingIsAskedEndsTheServer) {
+  TestServer server(serve_options(), 2);
+  server.rank(1).abort("rank 1 is no more");
+  expect_error(ErrorCode::aborted, {"rank 1 is no more"}, [&] { server.join(); });
+}
+
+TEST(Serve, APortThatIsTakenIsAnErrorBeforeAModelIsLoaded) {
+  const TestServer server(serve_options());
+  ServeOptions options = serve_options();
+  options.folder = "/nonesuch";
+  options.http.port = server.port();
+  Shutdown shutdown;
+  expect_error(ErrorCode::system, {std::to_string(server.port()), "--port"},
+               [&] { serve(Communicator::single(Device::host()), options, shutdown, [](int) {}); });
+}
+
+}  // namespace
+}  // namespace moelink::engine
