@@ -20,8 +20,8 @@ std::vector<int> devices_of(const PlaceFlags& place) {
   return all;
 }
 
-Communicator join_launched_group(const PlaceFlags& place) {
-  CommunicatorOptions options;
+Communicator join_launched_group(const RankFlags& ranks, const PlaceFlags& place) {
+  CommunicatorOptions options{.ranks_per_node = ranks.ranks_per_node};
   const bool one_device = place.device_name.find(':') != std::string::npos;
   if (place.device().is_host() || one_device) options.device = place.device();
   return Communicator::from_environment(options);
@@ -35,15 +35,22 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str()
       ->group("Place");
+  app.add_option("--ranks-per-node", flags.ranks_per_node,
+                 "pretend that every so many ranks are a node, between which puts go; 0: nodes are what they are")
+      ->envname("MOELINK_RANKS_PER_NODE")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str()
+      ->group("Place");
 }
 
 void run_on_ranks(const RankFlags& ranks, const PlaceFlags& place,
                   const std::function<void(const Communicator&)>& body) {
   if (ranks.num_ranks == 0) {
-    body(join_launched_group(place));
+    body(join_launched_group(ranks, place));
     return;
   }
-  on_every_rank(Communicator::in_process(ranks.num_ranks, {.devices = devices_of(place)}), body);
+  const InProcessOptions options{.devices = devices_of(place), .ranks_per_node = ranks.ranks_per_node};
+  on_every_rank(Communicator::in_process(ranks.num_ranks, options), body);
 }
 
 int threads_of_rank(const Communicator& communicator, const PlaceFlags& place) {

@@ -16,7 +16,8 @@ class App;
 namespace moelink::perf {
 
 struct RankFlags {
-  int num_ranks = 0;  ///< in this process; 0: as the launcher's variables say, else one
+  int num_ranks = 0;       ///< in this process; 0: as the launcher's variables say, else one
+  int ranks_per_node = 0;  ///< of nodes that are pretended; 0: nodes are what they are
 };
 
 void add_rank_flags(CLI::App& app, RankFlags& flags);

@@ -11,6 +11,7 @@ ExchangeConfig twin_config(const MoeSet& set, std::int64_t num_tokens) {
   config.tensor_parallel_sum = TensorParallelSum::automatic;
   config.deterministic = true;
   config.fp32_partials = false;
+  config.transport = "";
   config.num_experts = std::max<std::int64_t>(moe.placement->num_experts_of(moe.plan->rank), 1);
   config.max_tokens = std::max<std::int64_t>(num_tokens, 1);
   return config;

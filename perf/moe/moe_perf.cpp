@@ -33,6 +33,14 @@ void conclude(const MoeFlags& flags, Table& table, const Results& results) {
   if (!flags.output.csv_path.empty()) results.write_csv(flags.output.csv_path);
 }
 
+/// What puts go over, the last line of a plan, which an Exchange alone can tell: before the first row, and if it changes.
+void say_remotes(const std::string& plan, std::string& said, Table& table) {
+  const std::string line = plan.substr(plan.rfind('\n') + 1);
+  if (line == said) return;
+  said = line;
+  table.comment("puts: " + line);
+}
+
 /// What one rank does. Rank 0 has the table and the files; the exit code is the same on every rank.
 int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::ostream& out, const MoeHooks& hooks) {
   const MoeSettings settings(flags, communicator);
@@ -56,6 +64,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
   Progress progress("moe_perf", models.size() * settings.token_counts.size(), speaks);
   Table table(speaks ? out : nowhere, moe_columns(run));
   Results results("moe_perf");
+  std::string remotes;
   introduce(table, run);
   table.header();
   for (const Model& model : models) {
@@ -63,6 +72,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
       progress.start_case(fmt::format("{}, {} tokens", model.name, text_of_tokens(tokens)));
       const MoeResult result = bench.run(model, tokens, *sets_of_case++, progress);
       progress.clear();
+      if (settings.mode == Mode::p2p) say_remotes(result.plan, remotes, table);
       for (const PhaseResult* phase : {&result.dispatch, &result.combine}) {
         add_phase(run, {model, tokens}, result, *phase, table, results);
       }

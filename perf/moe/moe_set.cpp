@@ -133,7 +133,8 @@ ExchangeConfig config_of(const MoeSettings& settings, const Model& model, const 
           .payloads = {payload_of(settings, model)},
           .combine_types = {{.expert_output = settings.computed(), .output = settings.computed()}},
           .weights_on_input = settings.weight_mode == WeightMode::on_input,
-          .own_rows = false};
+          .own_rows = false,
+          .transport = settings.transport};
 }
 
 RowBytes row_bytes_of_call(const MoeSettings& settings, const Model& model) {

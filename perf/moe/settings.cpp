@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 #include "perf/common/size_list.hpp"
 #include "perf/common/usage_error.hpp"
@@ -84,6 +85,12 @@ std::vector<std::vector<std::int64_t>> token_counts_of(const MoeFlags& flags, co
   return counts;
 }
 
+/// What puts go over, as far as somebody has said so.
+std::string transport_of(const MoeFlags& flags) {
+  const char* const variable = std::getenv("MOELINK_PUT");
+  return flags.transport.empty() && flags.place.mode == "p2p" && variable != nullptr ? variable : flags.transport;
+}
+
 }  // namespace
 
 void MoeFlags::add_to(CLI::App& app) {
@@ -127,8 +134,7 @@ void MoeFlags::add_rank_traffic_flags(CLI::App& app) {
   add("--phase", phase, "fused, or split: send and receive are calls of their own, each timed")
       ->check(CLI::IsMember({"fused", "split"}));
   add("--transport", transport,
-      "p2p: loopback, verbs or ucx; what puts between nodes go over (default: the library's choice)")
-      ->envname("MOELINK_PUT")
+      "p2p: loopback, verbs or ucx; what puts go over (default: MOELINK_PUT, else the first that works)")
       ->check(CLI::IsMember({"loopback", "verbs", "ucx"}));
   add("--replicas", replicas, "nvlink, p2p: expert e lives in 1 + e mod this many places")->check(CLI::Range(1, 64));
   add("--sum", sum, "tp: automatic, or how combine sums: push, pull, two_shot, nvls (in the switch's order), separate");
@@ -145,7 +151,7 @@ MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator
       replicas(flags.replicas),
       fp32_partials(flags.fp32_partials),
       sum(value_of(flags.sum, "--sum", kSums)),
-      transport(mode == Mode::p2p ? flags.transport : ""),
+      transport(transport_of(flags)),
       split(flags.phase == "split"),
       routing(routing_of_name(flags.routing)),
       layout(value_of(flags.layout, "--layout", kLayouts)),
@@ -196,6 +202,10 @@ void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {
   if (!is_data_parallel() && (tp_size != 1 || replicas != 1 || fp32_partials)) {
     throw UsageError(fmt::format("--tp-size, --replicas and --fp32-partials are for --mode nvlink and p2p, not for {}",
                                  flags.place.mode));
+  }
+  if (mode != Mode::p2p && !transport.empty()) {
+    throw UsageError(
+        fmt::format("--transport {} is what --mode p2p puts over; {} puts nothing", transport, flags.place.mode));
   }
   if (mode != Mode::tensor_parallel && sum != TensorParallelSum::automatic) {
     throw UsageError(fmt::format("--sum {} is how --mode tp sums, not {}", flags.sum, flags.place.mode));

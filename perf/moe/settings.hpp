@@ -59,7 +59,7 @@ struct MoeSettings {
   int replicas;
   bool fp32_partials;
   TensorParallelSum sum;
-  std::string transport;  ///< of puts between nodes: p2p alone; empty: there are none, or the library chooses
+  std::string transport;  ///< p2p: of puts; empty: the library chooses
   bool split;             ///< calls in halves, each timed
   RoutingKind routing;
   Layout layout;
