@@ -41,6 +41,7 @@ nlohmann::json rows_of(const std::string& path) { return nlohmann::json::parse(s
 
 const Arguments kTensorParallel = {"--mode", "tp", "--ranks", "3"};
 const Arguments kNvlink = {"--mode", "nvlink", "--ranks", "3"};
+const Arguments kPuts = {"--mode", "p2p", "--transport", "loopback", "--ranks", "4", "--ranks-per-node", "2"};
 const Arguments kGroups = {"--mode", "nvlink", "--ranks", "4", "--tp-size", "2"};
 
 std::string text_of(const Arguments& arguments) {
@@ -66,7 +67,7 @@ TEST_P(MoePerfRanks, EveryValueIsRight) {
 
 std::vector<Traffic> all_traffic() {
   std::vector<Traffic> all;
-  for (const Arguments& mode : {kTensorParallel, kNvlink, kGroups}) {
+  for (const Arguments& mode : {kTensorParallel, kNvlink, kGroups, kPuts}) {
     all.push_back({mode, {"--tokens", "0,1,33"}});
     all.push_back({mode, {"--tokens", "0,5,40", "--phase", "split", "--layout", "batched", "--routing", "zipf"}});
     all.push_back({mode, {"--tokens", "7", "--layout", "batched", "--capacity", "1"}});
@@ -79,6 +80,8 @@ std::vector<Traffic> all_traffic() {
     all.push_back({mode, {"--tokens", "0,13", "--replicas", "3", "--fp32-partials"}});
   }
   all.push_back({kNvlink, {"--tokens-per-rank", "0,40,3"}});
+  all.push_back({kPuts, {"--tokens-per-rank", "0,40,3,0", "--fp32-partials"}});
+  all.push_back({kPuts, {"--tokens", "9", "--ranks", "3", "--baseline", "allgather"}});  // the last node has one rank
   all.push_back({kGroups, {"--tokens-per-rank", "5,5,0,0"}});
   all.push_back({kNvlink, {"--tokens", "0,11", "--baseline", "allgather"}});
   all.push_back({kNvlink, {"--tokens", "0,11", "--payload", "fp8", "--prequantized", "--phase", "split"}});
@@ -131,6 +134,14 @@ TEST(MoePerfRanks, BaselineThatCannotRunHereIsSaidAndTheRestIsMeasured) {
     EXPECT_NE(result.table.find(std::string(name) + ": not possible"), std::string::npos) << result.table;
     EXPECT_NE(result.table.find("N/A"), std::string::npos) << result.table;
   }
+}
+
+TEST(MoePerfRanks, WhatPutsGoOverIsSaid) {
+  EXPECT_NE(run(kPuts, {"--tokens", "3"}).table.find("# puts: 2 remotes over loopback"), std::string::npos);
+  const Outcome refused = run(kNvlink, {"--tokens", "3", "--transport", "loopback"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.errors.find("--transport loopback is what --mode p2p puts over"), std::string::npos)
+      << refused.errors;
 }
 
 TEST(MoePerfRanks, JsonRowsHaveWhatReadersRelyOn) {
