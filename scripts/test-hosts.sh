@@ -5,6 +5,9 @@
 #
 #   puts        put_perf between two hosts of two ranks, as fast as the kernel is
 #   delay       the same with DELAY more on every way: it must be seen, and change no byte
+#   exchange    moe_perf --mode p2p, two hosts of two ranks, DELAY more on every way
+#   single      the same on three hosts of one rank, without a delay
+#   link-down   the link of a running exchange goes down: an error on every rank that names one of the other host
 #
 #   --bin FOLDER   where the tools are                    (default build/bin)
 #   --delay US     of the tests that add one              (default 500)
@@ -27,12 +30,12 @@ while (($#)); do
       (($# >= 2)) && [[ -n $2 ]] || usage "$1 needs a value"
       if [[ $1 == --bin ]]; then bin=$2; else delay_us=$2; fi
       shift 2 ;;
-    puts | delay) tests+=("$1"); shift ;;
+    puts | delay | exchange | single | link-down) tests+=("$1"); shift ;;
     *) usage "unknown argument '$1'" ;;
   esac
 done
 [[ $delay_us =~ ^[0-9]+$ ]] || usage "--delay '$delay_us' is no number of microseconds"
-((${#tests[@]})) || tests=(puts delay)
+((${#tests[@]})) || tests=(puts delay exchange single link-down)
 [[ -x $bin/put_perf ]] || usage "there is no $bin/put_perf; build it, or name its folder with --bin"
 
 skip() { echo "skipped: $*" && exit 77; }
@@ -43,6 +46,8 @@ name=mlh$$ # of everything that is made: namespaces <name>0, <name>1, ... and <n
 work=$(mktemp -d)
 num_hosts=0
 switch_pid=''
+pids=()
+deadline_s=15
 remove_hosts() {
   if [[ -n $switch_pid ]]; then kill "$switch_pid" 2>/dev/null || true; fi
   switch_pid=''
@@ -100,19 +105,25 @@ join_by_user_space() {
   link_words="TAP, $2 us more by a switch in user space"
 }
 
-# Rank r runs on the r-th host of the list; all must succeed. What they print is in $work/rank<r>.
-run_ranks() { # "<host> <host> ..." <command...>
-  local hosts rank pids=() failed=0
+# Starts rank r on the r-th host of the list, for at most a minute. What it prints is in $work/rank<r>.
+start_ranks() { # "<host> <host> ..." <command...>
+  local hosts rank
   read -ra hosts <<<"$1"
   shift
+  pids=()
   for rank in "${!hosts[@]}"; do
     local host=${hosts[$rank]}
     ip netns exec "$name$host" env RANK="$rank" WORLD_SIZE="${#hosts[@]}" MASTER_ADDR=10.79.0.1 MASTER_PORT=29500 \
-      MOELINK_NODE="host$host" MOELINK_DEADLINE=15 UCX_TLS=tcp UCX_NET_DEVICES="$name$host" \
+      MOELINK_NODE="host$host" MOELINK_DEADLINE="$deadline_s" UCX_TLS=tcp UCX_NET_DEVICES="$name$host" \
       timeout 60 "$@" >"$work/rank$rank" 2>&1 </dev/null &
     pids+=($!)
   done
-  for rank in "${!hosts[@]}"; do
+}
+# Waits for all of them, which have to succeed.
+run_ranks() {
+  local rank failed=0
+  start_ranks "$@"
+  for rank in "${!pids[@]}"; do
     wait "${pids[$rank]}" || { failed=1 && printf -- '--- rank %s failed:\n%s\n' "$rank" "$(cat "$work/rank$rank")"; }
   done
   return "$failed"
@@ -139,6 +150,43 @@ test_delay() {
     { rows++ }
     $3 < least { print "half a round trip of " $3 " us, where the way alone takes " least " us"; bad = 1 }
     END { exit bad || !rows }' "$work/rank0" || fail 'the delay is not seen'
+}
+
+# Experts of a small model between the hosts, by puts, and inside a host by loads and stores.
+exchange() { # "<host> <host> ..." <number of nodes> <flags...>
+  local hosts=$1 nodes=$2
+  shift 2
+  run_ranks "$hosts" "$bin/moe_perf" --mode p2p --transport ucx --device host --threads 1 --model qwen3-30b-a3b -n 3 -w 1 \
+    --sets 2 "$@" || fail 'moe_perf --mode p2p'
+  cat "$work/rank0"
+  grep -q "on $nodes node(s)" "$work/rank0" || fail 'ranks of several hosts took them for others'
+}
+test_exchange() {
+  make_hosts 2 "$delay_us"
+  exchange '0 0 1 1' 2 --tokens 0,1,64
+}
+test_single() {
+  make_hosts 3 0
+  exchange '0 1 2' 3 --tokens-per-rank 33,0,5
+}
+test_link_down() {
+  deadline_s=4
+  make_hosts 2 0
+  start_ranks '0 0 1 1' "$bin/moe_perf" --mode p2p --transport ucx --device host --threads 1 --model qwen3-30b-a3b \
+    --tokens 16 --sets 1 -n 100000000
+  sleep 4 # until they measure
+  local rank start=$SECONDS
+  for rank in "${!pids[@]}"; do
+    kill -0 "${pids[$rank]}" 2>/dev/null || fail "rank $rank ended before its link did: $(cat "$work/rank$rank")"
+  done
+  ip -n "${name}1" link set "${name}1" down
+  for rank in "${!pids[@]}"; do
+    if wait "${pids[$rank]}"; then fail "rank $rank took no notice"; fi
+    local others=$((rank < 2)) # the host that the rank lost: its ranks are 2 and 3, or 0 and 1
+    grep -E "rank $((2 * others))|rank $((2 * others + 1))" "$work/rank$rank" | tail -n 1 | sed "s/^/rank $rank: /" |
+      grep . || fail "rank $rank blames nobody on the other host: $(cat "$work/rank$rank")"
+  done
+  ((SECONDS - start <= deadline_s + 12)) || fail "it took $((SECONDS - start)) s, with a deadline of $deadline_s s"
 }
 
 for test in "${tests[@]}"; do
