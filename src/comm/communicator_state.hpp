@@ -19,7 +19,11 @@ struct Communicator::State {
   std::chrono::milliseconds deadline;
   Topology topology;
   /// By the transport that was asked for (peers/shared_put_proxy.hpp). They tell the bootstrap of failures, and go first.
-  std::map<std::string, std::shared_ptr<PutProxy>> put_proxies{};
+  struct SharedPutProxy {
+    std::shared_ptr<PutProxy> proxy;
+    FaultBoard::Subscription faults;
+  };
+  std::map<std::string, SharedPutProxy> put_proxies{};
 };
 
 /// Which device a rank takes: `device`, else CUDA device (rank among those of its node) mod devices, else the host.

@@ -14,8 +14,8 @@ std::shared_ptr<PutProxy> shared_put_proxy(const Communicator& communicator, std
                                            const std::string& transport) {
   Communicator::State& state = communicator.state();
   // Ranks construct the same objects in the same order: this is there on all of them or on none.
-  std::shared_ptr<PutProxy>& proxy = state.put_proxies[transport];
-  if (proxy != nullptr) return proxy;
+  Communicator::State::SharedPutProxy& shared = state.put_proxies[transport];
+  if (shared.proxy != nullptr) return shared.proxy;
   std::optional<PutKind> kind;
   agree_over_ranks(
       *state.bootstrap, "puts: transport",
@@ -34,9 +34,11 @@ std::shared_ptr<PutProxy> shared_put_proxy(const Communicator& communicator, std
                                                                                           const std::string& sentence) {
     bootstrap->abort({.code = ErrorCode::peer, .rank = peer >= 0 ? peer : rank, .sentence = sentence});
   };
-  proxy = std::make_shared<PutProxy>(std::move(connected),
-                                     PutProxyOptions{.put = std::move(options), .on_failure = tell_group});
-  return proxy;
+  shared.proxy = std::make_shared<PutProxy>(std::move(connected),
+                                            PutProxyOptions{.put = std::move(options), .on_failure = tell_group});
+  shared.faults =
+      state.bootstrap->faults().subscribe([proxy = shared.proxy.get()](const GroupFault&) { proxy->abandon(); });
+  return shared.proxy;
 }
 
 }  // namespace moelink

@@ -44,15 +44,22 @@ void expect_error(ErrorCode code, const std::vector<std::string>& words, Body&& 
   }
 }
 
-class NvlinkFault : public ::testing::Test {
+/// On one node, and on nodes of one or two ranks.
+class RanksFault : public ::testing::TestWithParam<int> {
  protected:
-  std::vector<RanksCall> calls = clean_calls(kShape, 2);
-  std::vector<Communicator> communicators = ranks_on(Device::host(), kShape.num_ranks, kDeadline);
+  RanksShape shape = [] {
+    RanksShape of_test = kShape;
+    of_test.ranks_per_node = GetParam();
+    return of_test;
+  }();
+  std::vector<RanksCall> calls = clean_calls(shape, 2);
+  std::vector<Communicator> communicators = ranks_on(Device::host(), shape, kDeadline);
 };
+INSTANTIATE_TEST_SUITE_P(PerNode, RanksFault, ::testing::Values(0, 1, 2));
 
-TEST_F(NvlinkFault, RankThatNeverDispatchesIsNamedWithinTheDeadline) {
+TEST_P(RanksFault, RankThatNeverDispatchesIsNamedWithinTheDeadline) {
   auto loops = on_every_rank(communicators, [&](const Communicator& communicator) {
-    return std::make_unique<CallLoop>(communicator, kShape, calls);
+    return std::make_unique<CallLoop>(communicator, shape, calls);
   });
   const auto start = Clock::now();
   for (const int rank : {0, 1}) loops[rank]->enqueue(0, 0, false);
@@ -65,9 +72,9 @@ TEST_F(NvlinkFault, RankThatNeverDispatchesIsNamedWithinTheDeadline) {
   EXPECT_THROW(loops[2]->enqueue(0, 0, false), Error);
 }
 
-TEST_F(NvlinkFault, RankThatDispatchesButNeverCombinesIsNamed) {
+TEST_P(RanksFault, RankThatDispatchesButNeverCombinesIsNamed) {
   auto loops = on_every_rank(communicators, [&](const Communicator& communicator) {
-    return std::make_unique<CallLoop>(communicator, kShape, calls);
+    return std::make_unique<CallLoop>(communicator, shape, calls);
   });
   const RanksCall& call = calls[0];
   const reference::SourceInput& from = call.in.sources[2];
@@ -84,9 +91,9 @@ TEST_F(NvlinkFault, RankThatDispatchesButNeverCombinesIsNamed) {
   loops[2]->stream.synchronize();
 }
 
-TEST_F(NvlinkFault, SixtyQueuedCallsDoNotWaitSixtyDeadlines) {
+TEST_P(RanksFault, SixtyQueuedCallsDoNotWaitSixtyDeadlines) {
   auto loops = on_every_rank(communicators, [&](const Communicator& communicator) {
-    return std::make_unique<CallLoop>(communicator, kShape, calls);
+    return std::make_unique<CallLoop>(communicator, shape, calls);
   });
   const auto start = Clock::now();
   for (std::size_t i = 0; i < 60; ++i) loops[0]->enqueue(0, i, i % 2 == 0);
@@ -95,16 +102,16 @@ TEST_F(NvlinkFault, SixtyQueuedCallsDoNotWaitSixtyDeadlines) {
   EXPECT_THROW(loops[0]->exchange.check(), Error);
 }
 
-TEST_F(NvlinkFault, ConfigurationsThatDifferAreRefusedOnEveryRank) {
+TEST_P(RanksFault, ConfigurationsThatDifferAreRefusedOnEveryRank) {
   on_every_rank(communicators, [&](const Communicator& communicator) {
-    ExchangeConfig config = kShape.config();
+    ExchangeConfig config = shape.config();
     if (communicator.rank() == 1) config.max_tokens = 5;
     expect_error(ErrorCode::mismatch, {"rank 1", "max_tokens", "5", "4"},
                  [&] { const Exchange exchange(communicator, config); });
   });
 }
 
-TEST_F(NvlinkFault, MembersOfAGroupThatPassOtherIdsAreAMismatch) {
+TEST(NvlinkFault, MembersOfAGroupThatPassOtherIdsAreAMismatch) {
   const RanksShape shape{.num_ranks = 2, .tp_size = 2, .hidden = 16, .max_tokens = 4};
   const auto group = ranks_on(Device::host(), 2, kDeadline);
   const RanksCall one(shape, Routes::uniform, 1, {4});
@@ -118,9 +125,9 @@ TEST_F(NvlinkFault, MembersOfAGroupThatPassOtherIdsAreAMismatch) {
   });
 }
 
-TEST_F(NvlinkFault, CallsOutOfOrderAreRefusedAndHarmNothing) {
-  on_every_rank(ranks_on(Device::host(), kShape.num_ranks), [&](const Communicator& communicator) {
-    ExchangeRank rank(communicator, kShape);
+TEST_P(RanksFault, CallsOutOfOrderAreRefusedAndHarmNothing) {
+  on_every_rank(ranks_on(Device::host(), shape), [&](const Communicator& communicator) {
+    ExchangeRank rank(communicator, shape);
     rank.load(calls[0]);
     const DispatchArgs dispatch = rank.dispatch_args();
     const CombineArgs combine = rank.combine_args();
@@ -142,9 +149,9 @@ TEST_F(NvlinkFault, CallsOutOfOrderAreRefusedAndHarmNothing) {
   });
 }
 
-TEST_F(NvlinkFault, ArgumentsThatOneRankRefusesLeaveTheNextCallRight) {
-  on_every_rank(ranks_on(Device::host(), kShape.num_ranks), [&](const Communicator& communicator) {
-    ExchangeRank rank(communicator, kShape);
+TEST_P(RanksFault, ArgumentsThatOneRankRefusesLeaveTheNextCallRight) {
+  on_every_rank(ranks_on(Device::host(), shape), [&](const Communicator& communicator) {
+    ExchangeRank rank(communicator, shape);
     rank.load(calls[0]);
     if (communicator.rank() == 1) {
       DispatchArgs args = rank.dispatch_args();
@@ -160,9 +167,9 @@ TEST_F(NvlinkFault, ArgumentsThatOneRankRefusesLeaveTheNextCallRight) {
   });
 }
 
-TEST_F(NvlinkFault, TooManyTokensForThirtyTwoBitsAreRefusedBeforeAnythingIsAllocated) {
+TEST_P(RanksFault, TooManyTokensForThirtyTwoBitsAreRefusedBeforeAnythingIsAllocated) {
   on_every_rank(communicators, [&](const Communicator& communicator) {
-    ExchangeConfig config = kShape.config();
+    ExchangeConfig config = shape.config();
     config.top_k = 32;
     config.max_tokens = 60'000'000;
     config.max_rows = 64;

@@ -135,7 +135,8 @@ ExchangeConfig RanksShape::config() const {
                         .max_alignment = layout == Layout::packed ? alignment : 1,
                         .payloads = {payload},
                         .combine_types = {combine},
-                        .weights_on_input = weight_mode == WeightMode::on_input};
+                        .weights_on_input = weight_mode == WeightMode::on_input,
+                        .transport = transport};
   config.mode = ranks_per_node == 0 ? Mode::nvlink : Mode::p2p;
   config.max_rows = layout == Layout::packed ? Capacity(capacity_of(*this)) : Capacity(0);
   config.max_rows_per_expert = layout == Layout::batched ? capacity_of(*this) : 0;

@@ -40,7 +40,8 @@ struct RanksShape {
   bool device_counts = false;             ///< token counts are in device memory; calls pass max_tokens rows
   std::int64_t num_physical_experts = 0;  ///< not 0: a map of replicas
   int max_replicas = 1;
-  int ranks_per_node = 0;  ///< not 0: mode p2p, between nodes of so many ranks
+  int ranks_per_node = 0;      ///< not 0: mode p2p, between nodes of so many ranks
+  std::string transport = {};  ///< ExchangeConfig::transport
 
   [[nodiscard]] int num_sources() const { return num_ranks / tp_size; }
   [[nodiscard]] ExchangeConfig config() const;

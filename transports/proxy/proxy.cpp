@@ -123,11 +123,11 @@ void PutProxy::keep_forever(std::unique_ptr<PutChannel> channel, std::shared_ptr
 
 /// Farewells to channels that were left, and from the remotes.
 void PutProxy::part_from_peers() {
-  const bool has_failed = has_failed_.load(std::memory_order_relaxed);
+  const bool is_over = has_failed_.load(std::memory_order_relaxed) || is_abandoned_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < leaving_.size();) {
     const u32 exchange = leaving_[i].channel->view().exchange;
-    const bool is_complete = !has_failed && say_farewells(exchange);
-    if (!is_complete && !has_failed) {
+    const bool is_complete = !is_over && say_farewells(exchange);
+    if (!is_complete && !is_over) {
       ++i;
       continue;
     }

@@ -52,6 +52,8 @@ class PutProxy {
   /// said farewell, too, or puts have failed, or the proxy goes. Waits for 20 ms at most; what is kept longer is freed in
   /// a later open() or leave(), since freeing memory of a GPU may wait for its kernels, and they for the proxy's thread.
   void leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) noexcept;
+  /// The group has failed: nobody waits for farewells any more.
+  void abandon() noexcept { is_abandoned_.store(true, std::memory_order_release); }
 
   /// Throws the failure, if there is one. Never waits.
   void check() const;
@@ -126,6 +128,7 @@ class PutProxy {
   std::optional<PutFailure> failure_;
   std::atomic<bool> has_calls_{false};
   std::atomic<std::size_t> num_leaving_{0};
+  std::atomic<bool> is_abandoned_{false};
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;
