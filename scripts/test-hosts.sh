@@ -181,10 +181,13 @@ test_link_down() {
   done
   ip -n "${name}1" link set "${name}1" down
   for rank in "${!pids[@]}"; do
-    if wait "${pids[$rank]}"; then fail "rank $rank took no notice"; fi
-    local others=$((rank < 2)) # the host that the rank lost: its ranks are 2 and 3, or 0 and 1
-    grep -E "rank $((2 * others))|rank $((2 * others + 1))" "$work/rank$rank" | tail -n 1 | sed "s/^/rank $rank: /" |
-      grep . || fail "rank $rank blames nobody on the other host: $(cat "$work/rank$rank")"
+    local code=0
+    wait "${pids[$rank]}" || code=$?
+    ((code == 1)) || fail "rank $rank ended with $code instead of an error: $(cat "$work/rank$rank")"
+    local others='[01]' # on the host that is lost
+    if ((rank < 2)); then others='[23]'; fi
+    grep -E "rank $others|ranks $others and $others" "$work/rank$rank" | tail -n 1 | sed "s/^/rank $rank: /" | grep . ||
+      fail "rank $rank blames nobody on the other host: $(cat "$work/rank$rank")"
   done
   ((SECONDS - start <= deadline_s + 12)) || fail "it took $((SECONDS - start)) s, with a deadline of $deadline_s s"
 }
