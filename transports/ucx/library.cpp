@@ -38,6 +38,7 @@ UcxLibrary open_library() {
   resolve(library, ucx.worker_progress, "ucp_worker_progress");
   resolve(library, ucx.worker_set_am_recv_handler, "ucp_worker_set_am_recv_handler");
   resolve(library, ucx.ep_create, "ucp_ep_create");
+  resolve(library, ucx.ep_flush_nbx, "ucp_ep_flush_nbx");
   resolve(library, ucx.ep_close_nbx, "ucp_ep_close_nbx");
   resolve(library, ucx.am_send_nbx, "ucp_am_send_nbx");
   resolve(library, ucx.am_recv_data_nbx, "ucp_am_recv_data_nbx");

@@ -45,6 +45,7 @@ struct Peer {
   ucp_ep_h endpoint = nullptr;
   int in_flight = 0;             // puts of this rank
   bool was_used = false;         // by puts of this rank
+  bool is_flushed = false;       // before it is closed
   ucs_status_t status = UCS_OK;  // what the endpoint failed with
 };
 
@@ -182,7 +183,7 @@ class UcxPut final : public PutTransport {
     const Deadline deadline = Deadline::after(kFarewell);
     while (is_written() && !deadline.expired()) ucx_.worker_progress(worker_);
     if (is_written()) {  // a peer is stopped in the middle: without the connection nobody writes
-      close_endpoints(UCP_EP_CLOSE_FLAG_FORCE);
+      close_endpoints(/*gently=*/false);
       while (is_written()) ucx_.worker_progress(worker_);
     }
     regions_.erase(id);
@@ -227,31 +228,49 @@ class UcxPut final : public PutTransport {
 
   void destroy() noexcept {
     if (worker_ != nullptr) {
-      close_endpoints(0);
-      close_endpoints(UCP_EP_CLOSE_FLAG_FORCE);
+      flush_endpoints();
+      close_endpoints(/*gently=*/true);
       ucx_.worker_destroy(worker_);
     }
     if (context_ != nullptr) ucx_.cleanup(context_);
   }
 
-  /// Closes those that are open. Without flags: those that may still hold messages, which UCX then hands over first; the
-  /// others may never have been connected, and UCX 1.13 ends the process if such a connection is refused meanwhile.
-  void close_endpoints(unsigned flags) noexcept {
-    std::vector<std::pair<Peer*, void*>> closing;
+  /// Has UCX hand over what endpoints still hold, as far as peers take it soon.
+  void flush_endpoints() noexcept {
+    std::vector<std::pair<Peer*, void*>> flushing;
     for (Peer& peer : peers_) {
-      if (peer.endpoint == nullptr || (flags == 0 && (!peer.was_used || peer.status != UCS_OK))) continue;
+      if (peer.endpoint == nullptr || !peer.was_used || peer.status != UCS_OK) continue;
+      const ucp_request_param_t params{};
+      flushing.emplace_back(&peer, ucx_.ep_flush_nbx(peer.endpoint, &params));
+    }
+    const Deadline deadline = Deadline::after(kFarewell);
+    for (const auto& [peer, request] : flushing) peer->is_flushed = finish(request, deadline);
+  }
+
+  /// Closes those that are open. Gently those that hold nothing; the others by force, which cancels what is under way: UCX
+  /// 1.13 ends the process if a worker goes with requests, and if a connection that is closed gently, but was never used, is
+  /// refused meanwhile.
+  void close_endpoints(bool gently) noexcept {
+    std::vector<void*> closing;
+    for (Peer& peer : peers_) {
+      if (peer.endpoint == nullptr) continue;
       ucp_request_param_t params{};
       params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      params.flags = flags;
-      closing.emplace_back(&peer, ucx_.ep_close_nbx(peer.endpoint, &params));
+      params.flags = gently && peer.is_flushed && peer.status == UCS_OK ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+      closing.push_back(ucx_.ep_close_nbx(peer.endpoint, &params));
       peer.endpoint = nullptr;
     }
     const Deadline deadline = Deadline::after(kFarewell);
-    for (const auto& [peer, request] : closing) {
-      if (!UCS_PTR_IS_PTR(request)) continue;
-      while (ucx_.request_check_status(request) == UCS_INPROGRESS && !deadline.expired()) ucx_.worker_progress(worker_);
-      ucx_.request_free(request);
-    }
+    for (void* request : closing) finish(request, deadline);
+  }
+
+  /// Whether a request has ended well by then.
+  bool finish(void* request, const Deadline& deadline) noexcept {
+    if (!UCS_PTR_IS_PTR(request)) return UCS_PTR_STATUS(request) == UCS_OK;
+    while (ucx_.request_check_status(request) == UCS_INPROGRESS && !deadline.expired()) ucx_.worker_progress(worker_);
+    const bool is_good = ucx_.request_check_status(request) == UCS_OK;
+    ucx_.request_free(request);
+    return is_good;
   }
 
   /// False if the peer's queue is full.
