@@ -6,19 +6,21 @@
 #   scripts/test-verbs-vm.sh [options]
 #
 #   --bin FOLDER      programs that are built; nothing is installed, fetched or built   (default: builds into build/bin)
+#   --short           half of the steps, as in ctest         (default: all of them)
 #   --kernel FILE     a package linux-image-*.deb            (default: apt's, fetched into build/vm-kernel, not installed)
 #
 # The consoles' logs stay in vm/ beside the programs' folder. Exit code: 0 all good, 1 something failed, 2 usage, 77 what
 # it needs is missing (skipped).
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-programs=(nic_put_test put_perf)
-limit_s=240 # of each machine
+programs=(nic_put_test put_perf moe_perf)
+limit_s=300 # of each machine
 
-bin='' package=''
+bin='' package='' all=1
 while (($#)); do
   case $1 in
     -h | --help) show_help && exit 0 ;;
+    --short) all=0 && shift ;;
     --bin | --kernel)
       if (($# < 2)) || [[ ! -e $2 ]]; then usage "$1 needs a path that exists"; fi
       if [[ $1 == --bin ]]; then bin=$(realpath "$2"); else package=$(realpath "$2"); fi
@@ -104,7 +106,7 @@ machines=()
 start_machine() {
   setpriv --pdeathsig TERM timeout -k 5 "$limit_s" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
     -accel tcg -cpu max -smp 1 -m 768 -kernel "$kernel/vmlinuz" -initrd "$work/root.cpio" \
-    -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on VM=$1" -serial "file:$work/vm$1.log" \
+    -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on VM=$1 ALL=$all" -serial "file:$work/vm$1.log" \
     -netdev "stream,id=link,$2,addr.type=unix,addr.path=$work/link" \
     -device "virtio-net-pci,netdev=link,mac=52:54:00:00:00:0$1,romfile=" >"$work/qemu$1.log" 2>&1 &
   machines+=($!)
