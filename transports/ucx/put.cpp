@@ -290,7 +290,8 @@ class UcxPut final : public PutTransport {
                                            .sender = options_.rank,
                                            .immediate = put.immediate}};
     ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = is_eager(put) ? UCP_AM_SEND_FLAG_EAGER : 0;
     params.cb.send = &UcxPut::on_sent;
     params.user_data = sending;
     const std::byte* source = put.source != nullptr ? put.source->memory().data + put.source_offset_bytes : nullptr;
@@ -300,6 +301,14 @@ class UcxPut final : public PutTransport {
         ucx_.am_send_nbx(peer.endpoint, kMessageId, &sending->header, sizeof(Header), source, put.size_bytes, &params);
     if (!UCS_PTR_IS_PTR(request)) finish_send(sending, UCS_PTR_STATUS(request));
     return true;
+  }
+
+  /// Over tcp UCX asks the receiver first from some 20 KB on, which costs a chunk of 32 KB twice its time: measured 27
+  /// instead of 13 us, 2.3 instead of 3.6 GB/s. From 256 KB on there is no difference.
+  [[nodiscard]] bool is_eager(const Put& put) const {
+    constexpr std::size_t kMostEagerBytes = std::size_t{128} << 10;
+    return put.size_bytes <= kMostEagerBytes && !user_says_when_ &&
+           (put.source == nullptr || put.source->memory().device.is_host());
   }
 
   void finish_send(Sending* sending, ucs_status_t status) {
@@ -402,6 +411,7 @@ class UcxPut final : public PutTransport {
   }
 
   const UcxLibrary& ucx_;
+  const bool user_says_when_ = Environment::process("UCX_RNDV_THRESH").has_value();
   PutOptions options_;
   std::uint64_t nonce_ = 0;
   ucp_context_h context_ = nullptr;
