@@ -82,11 +82,11 @@ struct RemoteArgs {
   i32 log2_slots_per_chunk = 0;  ///< at most PumpScratch::kLog2BatchRows
   u8* send = nullptr;            ///< [num_remotes]: RemoteLayout
   u8* receive = nullptr;
-  RemoteLayout send_layout;
-  RemoteLayout receive_layout;
+  RemoteLayout send_layout{};
+  RemoteLayout receive_layout{};
   /// [num_remotes][channel.max_chunks]: pieces that a chunk still waits for before it is handed over; zero between calls.
   u32* pieces = nullptr;
-  PutChannelView channel;
+  PutChannelView channel{};
 };
 
 }  // namespace moelink

@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/fault.hpp"
+#include "exchange/modes/remote_memory.hpp"
 #include "moelink/protocol/nvlink_prefill_scratch.hpp"
+#include "transports/loopback/put.hpp"
+#include "transports/proxy/proxy.hpp"
+#include "transports/put_group.hpp"
+#include "transports/ranks.hpp"
 
 namespace moelink::test {
 namespace {
@@ -93,9 +99,23 @@ reference::SourceInput random_source(const reference::RanksInput& in, const Call
 
 }  // namespace
 
+/// One rank's way to the other nodes.
+struct NvlinkRank::Remote {
+  std::vector<RankRoute> routes;
+  std::vector<i32> sources;
+  std::vector<u32> pieces;
+  Guarded send, receive;
+  std::unique_ptr<PutProxy> proxy;
+  std::unique_ptr<PutChannel> channel;
+};
+
 NvlinkShape NvlinkConfig::shape() const {
+  const auto ranks_of = [&](int node) { return static_cast<i32>(std::count(nodes.begin(), nodes.end(), node)); };
+  i32 node_ranks = 0;
+  for (const int node : nodes) node_ranks = std::max(node_ranks, ranks_of(node));
   return {.num_ranks = num_ranks,
           .tp_size = tp_size,
+          .node_ranks = node_ranks,
           .num_experts = static_cast<i32>(num_experts),
           .top_k = top_k,
           .max_tokens = max_tokens,
@@ -112,7 +132,8 @@ NvlinkDispatchSpec NvlinkConfig::spec() const {
           .num_experts = static_cast<i32>(num_experts),
           .top_k = top_k,
           .threads = 1,
-          .weighted = on_input};
+          .weighted = on_input,
+          .has_remotes = !nodes.empty()};
 }
 
 NvlinkCall make_call(const NvlinkConfig& config, const CallOptions& options, unsigned seed) {
@@ -199,6 +220,40 @@ NvlinkRank::NvlinkRank(const NvlinkConfig& given, int rank, int num_threads)
                  .tickets = tickets_.as<u64>()};
   args.sends = 1;
   args.receives = 1;
+}
+
+NvlinkRank::~NvlinkRank() = default;
+
+void NvlinkRank::connect(Rendezvous& meet) {
+  remote_ = std::make_unique<Remote>();
+  RemotePlan plan = RemotePlan::of(config.shape(), config.row_bytes + config.scale_bytes);
+  plan.log2_slots_per_chunk = config.log2_slots_per_chunk;
+  plan.max_chunks = static_cast<int>(kFirstRowChunk + ceil_div(config.max_tokens, i64{1} << plan.log2_slots_per_chunk));
+  args.remote = plan.args_of(config.nodes, index);
+  const std::vector<int> remotes = remotes_of(config.nodes, index);
+  const i64 count = args.remote.num_remotes;
+  remote_->routes = routes_of_ranks(config.nodes, index);
+  remote_->sources = sources_in_order(config.nodes, index);
+  remote_->pieces.assign(static_cast<std::size_t>(count * plan.max_chunks), 0);
+  remote_->send = Guarded(count * args.remote.send_layout.pitch_bytes, kUntouchedByte);
+  remote_->receive = Guarded(count * args.remote.receive_layout.pitch_bytes, 0);
+  const PutOptions put{.rank = index, .num_ranks = config.num_ranks, .remotes = remotes};
+  auto transport = make_loopback_put(put);
+  connect_puts(meet, *transport);
+  remote_->proxy = std::make_unique<PutProxy>(
+      std::move(transport),
+      PutProxyOptions{.put = put, .on_failure = [this](int, const std::string&) { request_abort(fault_record); }});
+  const auto region = [](Guarded& memory) {
+    return PutMemory{reinterpret_cast<std::byte*>(memory.data()), static_cast<std::size_t>(memory.size())};
+  };
+  remote_->channel = remote_->proxy->open(
+      meet, {.regions = {region(remote_->send), region(remote_->receive)}, .max_chunks = plan.max_chunks});
+  args.remote.routes = remote_->routes.data();
+  args.remote.sources = remote_->sources.data();
+  args.remote.pieces = remote_->pieces.data();
+  args.remote.send = remote_->send.data();
+  args.remote.receive = remote_->receive.data();
+  args.remote.channel = remote_->channel->view();
 }
 
 void NvlinkRank::begin(const NvlinkCall& given) {
@@ -321,6 +376,9 @@ void NvlinkRank::expect_dispatch() {
                           &received_token_, &row_of_entry_, &weight_of_entry_, &dropped_, &tickets_, &block_counts_}) {
     EXPECT_TRUE(buffer->intact()) << "something was written outside a buffer of " << buffer->size() << " bytes";
   }
+  if (remote_ != nullptr) {
+    EXPECT_TRUE(remote_->send.intact() && remote_->receive.intact()) << "something was written outside of a region";
+  }
 }
 
 void NvlinkRank::expect_rows() {
@@ -407,7 +465,8 @@ NvlinkRanks::NvlinkRanks(const NvlinkConfig& config, int threads_per_rank) {
   }
   for (const auto& rank : ranks_) {
     for (const auto& peer : ranks_) {
-      rank->bases_.push_back(peer->symmetric_.data());
+      const bool is_near = config.nodes.empty() || config.nodes[peer->index] == config.nodes[rank->index];
+      rank->bases_.push_back(is_near ? peer->symmetric_.data() : nullptr);
       if (peer != rank) rank->peer_words_.push_back(&peer->fault_word);
     }
     Window& window = rank->args.window;
@@ -424,6 +483,18 @@ NvlinkRanks::NvlinkRanks(const NvlinkConfig& config, int threads_per_rank) {
                               .num_peers = static_cast<i32>(rank->peer_words_.size()),
                               .rank = rank->index,
                               .timeout_ns = config.timeout_ns};
+  }
+  if (config.nodes.empty()) return;
+  for (const std::string& failure : run_ranks(
+           config.nodes, [&](Rendezvous& meet) { ranks_[static_cast<std::size_t>(meet.rank())]->connect(meet); })) {
+    EXPECT_EQ(failure, "");
+  }
+}
+
+/// All say farewell before any waits for it.
+NvlinkRanks::~NvlinkRanks() {
+  for (const auto& rank : ranks_) {
+    if (rank->remote_ != nullptr) rank->remote_->proxy->leave(std::move(rank->remote_->channel), nullptr);
   }
 }
 

@@ -27,6 +27,7 @@
 #include "moelink/protocol/nvlink_moe.hpp"
 #include "reference/ranks_moe.hpp"
 #include "runtime/block_team.hpp"
+#include "transports/rendezvous.hpp"
 
 namespace moelink::test {
 
@@ -42,6 +43,8 @@ struct NvlinkConfig {
   std::int64_t partial_bytes = 64;  ///< room for a partial row and for an output row
   Element on_input = Element::none;
   std::uint64_t timeout_ns = 60'000'000'000;  ///< of waits
+  std::vector<int> nodes = {};                ///< of each rank; empty: one node. Between nodes go loopback puts
+  int log2_slots_per_chunk = 0;               ///< of those
 
   [[nodiscard]] int num_groups() const { return num_ranks / tp_size; }
   [[nodiscard]] NvlinkShape shape() const;
@@ -84,6 +87,7 @@ CallOptions random_options(const NvlinkConfig& config, unsigned seed);
 class NvlinkRank {
  public:
   NvlinkRank(const NvlinkConfig& config, int rank, int num_threads);
+  ~NvlinkRank();
 
   /// Takes over a call's inputs; `args` is then ready but for sends, receives, format and num_senders.
   void begin(const NvlinkCall& call);
@@ -118,6 +122,8 @@ class NvlinkRank {
 
  private:
   friend class NvlinkRanks;
+  struct Remote;
+  void connect(Rendezvous& meet);
   void expect_rows();
   void expect_tables();
   void expect_status();
@@ -135,6 +141,7 @@ class NvlinkRank {
   std::int32_t snapshot_ = 0;
   std::vector<std::uint64_t*> peer_words_;
   std::vector<unsigned char*> bases_;
+  std::unique_ptr<Remote> remote_;
   ExchangeStatus status_before_{};
   bool reused_ = false;
 };
@@ -142,6 +149,7 @@ class NvlinkRank {
 class NvlinkRanks {
  public:
   explicit NvlinkRanks(const NvlinkConfig& config, int threads_per_rank);
+  ~NvlinkRanks();
   /// Runs `body` for every rank, each on a thread of its own, all at once.
   void each(const std::function<void(NvlinkRank&)>& body);
   NvlinkRank& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }

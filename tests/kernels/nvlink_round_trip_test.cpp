@@ -99,7 +99,8 @@ void combine(NvlinkRank& rank, unsigned call) {
                          .layout = rank.args.layout,
                          .tables = rank.args.tables,
                          .window = rank.args.window,
-                         .fault = rank.args.local.fault};
+                         .fault = rank.args.local.fault,
+                         .remote = rank.args.remote};
   const NvlinkCombineSpec spec{.hidden = kHidden,
                                .num_ranks = config.num_ranks,
                                .tp_size = config.tp_size,
@@ -107,7 +108,8 @@ void combine(NvlinkRank& rank, unsigned call) {
                                .threads = 1,
                                .input = Element::float32,
                                .partial = Element::float32,
-                               .output = Element::float32};
+                               .output = Element::float32,
+                               .has_remotes = !config.nodes.empty()};
   const bool split = mixed % 5 == 4;
   for (int phase = 0; phase < (split ? 2 : 1); ++phase) {
     args.sends = !split || phase == 0 ? 1 : 0;
@@ -151,6 +153,20 @@ TEST(NvlinkRoundTrip, ManyCallsWithPausesAnywhere) {
 TEST(NvlinkRoundTrip, ManyCallsInGroups) {
   round_trips({.num_ranks = 4, .tp_size = 2, .num_experts = 10, .top_k = 2, .max_tokens = 5}, 200);
   round_trips({.num_ranks = 3, .tp_size = 3, .num_experts = 5, .top_k = 4, .max_tokens = 5}, 50);
+}
+
+TEST(NvlinkRoundTrip, ManyCallsBetweenNodes) {
+  NvlinkConfig config{.num_ranks = 3, .num_experts = 7, .top_k = 3, .max_tokens = 6};
+  config.nodes = {0, 1, 0};
+  config.log2_slots_per_chunk = 1;
+  round_trips(config, 100);
+  config.nodes = {0, 1, 2};
+  config.log2_slots_per_chunk = 0;
+  round_trips(config, 100);
+  config = {.num_ranks = 5, .num_experts = 9, .top_k = 2, .max_tokens = 20, .scale_bytes = 12};
+  config.nodes = {2, 0, 0, 2, 1};
+  config.log2_slots_per_chunk = 2;
+  round_trips(config, 30);
 }
 
 TEST(NvlinkRoundTrip, ManyRanks) { round_trips({.num_ranks = 16, .num_experts = 24, .top_k = 4, .max_tokens = 4}, 12); }

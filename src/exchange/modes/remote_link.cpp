@@ -17,41 +17,6 @@ namespace {
 
 constexpr const char* kWhat = "Exchange";
 
-/// The ranks of other nodes, ascending.
-std::vector<int> remotes_of(const std::vector<int>& nodes, int rank) {
-  std::vector<int> remotes;
-  for (int other = 0; other < std::ssize(nodes); ++other) {
-    if (nodes[other] != nodes[rank]) remotes.push_back(other);
-  }
-  return remotes;
-}
-int number_in(const std::vector<int>& ranks, int rank) {
-  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
-}
-
-std::vector<RankRoute> routes_of_ranks(const std::vector<int>& nodes, int rank) {
-  const std::vector<int> remotes = remotes_of(nodes, rank);
-  std::vector<RankRoute> routes(nodes.size());
-  int num_peers = 0;
-  for (int other = 0; other < std::ssize(nodes); ++other) {
-    if (nodes[other] == nodes[rank]) {
-      routes[other].peer = num_peers++;
-    } else {
-      routes[other] = {.remote = number_in(remotes, other), .there = number_in(remotes_of(nodes, other), rank)};
-    }
-  }
-  return routes;
-}
-
-/// The rank before this one first, backwards: whose rows come first, since each sends to the next one first.
-std::vector<i32> sources_in_order(const std::vector<int>& nodes, int rank) {
-  const int num_ranks = static_cast<int>(nodes.size());
-  std::vector<i32> sources;
-  for (int i = 1; i <= num_ranks; ++i) sources.push_back((rank + num_ranks - i) % num_ranks);
-  std::stable_partition(sources.begin(), sources.end() - 1, [&](i32 other) { return nodes[other] == nodes[rank]; });
-  return sources;
-}
-
 /// Zeroed memory that the device reads and writes: its own, or the host's.
 class RegionMemory {
  public:
@@ -85,10 +50,8 @@ struct RemoteLink::Regions {
 
 RemoteLink::RemoteLink(const ExchangeCore& core, const NvlinkShape& shape)
     : plan_(RemotePlan::of(shape, widest_row_bytes(core.shape, core.config))),
-      num_ranks_(core.shape.num_ranks),
-      num_peers_(core.shape.num_ranks - 1 - core.shape.num_remotes()),
-      num_remotes_(core.shape.num_remotes()),
-      layout_(RemoteTables::of(num_ranks_, num_remotes_, plan_.max_chunks)),
+      args_(plan_.args_of(core.shape.nodes, core.shape.rank)),
+      layout_(RemoteTables::of(core.shape.num_ranks, args_.num_remotes, plan_.max_chunks)),
       proxy_(
           shared_put_proxy(core.communicator, remotes_of(core.shape.nodes, core.shape.rank), core.config.transport)) {
   const Communicator& communicator = core.communicator;
@@ -114,8 +77,8 @@ void RemoteLink::write_tables(const ExchangeCore& core) {
 void RemoteLink::open(const Communicator& communicator) {
   CommunicatorRendezvous rendezvous(communicator, kWhat);
   const Device device = communicator.device();
-  const auto send_bytes = static_cast<std::size_t>(num_remotes_ * plan_.shape.send_layout().pitch_bytes);
-  const auto receive_bytes = static_cast<std::size_t>(num_remotes_ * plan_.shape.receive_layout().pitch_bytes);
+  const auto send_bytes = static_cast<std::size_t>(args_.num_remotes * args_.send_layout.pitch_bytes);
+  const auto receive_bytes = static_cast<std::size_t>(args_.num_remotes * args_.receive_layout.pitch_bytes);
   const auto open_in = [&](bool in_device) {
     agree_over_ranks(
         *communicator.state().bootstrap, "Exchange: memory for remotes",
@@ -140,21 +103,18 @@ void RemoteLink::open(const Communicator& communicator) {
 }
 
 RemoteArgs RemoteLink::args() const {
-  return {.routes = layout_.routes.in(tables_.data()),
-          .sources = layout_.sources.in(tables_.data()),
-          .num_peers = num_peers_,
-          .num_remotes = num_remotes_,
-          .log2_slots_per_chunk = plan_.log2_slots_per_chunk,
-          .send = reinterpret_cast<u8*>(regions_->send.view().data),
-          .receive = reinterpret_cast<u8*>(regions_->receive.view().data),
-          .send_layout = plan_.shape.send_layout(),
-          .receive_layout = plan_.shape.receive_layout(),
-          .pieces = layout_.pieces.in(tables_.data()),
-          .channel = channel_->view()};
+  RemoteArgs args = args_;
+  args.routes = layout_.routes.in(tables_.data());
+  args.sources = layout_.sources.in(tables_.data());
+  args.pieces = layout_.pieces.in(tables_.data());
+  args.send = reinterpret_cast<u8*>(regions_->send.view().data);
+  args.receive = reinterpret_cast<u8*>(regions_->receive.view().data);
+  args.channel = channel_->view();
+  return args;
 }
 
 std::string RemoteLink::describe() const {
-  return text(num_remotes_, " remotes over ", name_of(proxy_->kind()), " (", proxy_->description(),
+  return text(args_.num_remotes, " remotes over ", name_of(proxy_->kind()), " (", proxy_->description(),
               "), rows in the memory of ", regions_->send.view().device.name(), ", ", 1 << plan_.log2_slots_per_chunk,
               " rows a chunk");
 }

@@ -34,9 +34,7 @@ class RemoteLink {
   void write_tables(const ExchangeCore& core);
 
   RemotePlan plan_;
-  int num_ranks_;
-  int num_peers_;
-  int num_remotes_;
+  RemoteArgs args_;  // without addresses
   RemoteTables layout_;
   Buffer tables_;
   std::shared_ptr<PutProxy> proxy_;

@@ -1,5 +1,7 @@
 #include "exchange/modes/remote_memory.hpp"
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "exchange/modes/nvlink_memory.hpp"
 #include "moelink/error.hpp"
@@ -14,7 +16,40 @@ namespace {
 constexpr i64 kChunkBytes = 64 << 10;
 constexpr i64 kMostRowChunks = (i64{1} << PutImmediate::kChunkBits) - kFirstRowChunk;
 
+int number_in(const std::vector<int>& ranks, int rank) {
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
 }  // namespace
+
+std::vector<int> remotes_of(const std::vector<int>& nodes, int rank) {
+  std::vector<int> remotes;
+  for (int other = 0; other < std::ssize(nodes); ++other) {
+    if (nodes[other] != nodes[rank]) remotes.push_back(other);
+  }
+  return remotes;
+}
+std::vector<RankRoute> routes_of_ranks(const std::vector<int>& nodes, int rank) {
+  const std::vector<int> remotes = remotes_of(nodes, rank);
+  std::vector<RankRoute> routes(nodes.size());
+  int num_peers = 0;
+  for (int other = 0; other < std::ssize(nodes); ++other) {
+    if (nodes[other] == nodes[rank]) {
+      routes[other].peer = num_peers++;
+    } else {
+      routes[other] = {.remote = number_in(remotes, other), .there = number_in(remotes_of(nodes, other), rank)};
+    }
+  }
+  return routes;
+}
+
+std::vector<i32> sources_in_order(const std::vector<int>& nodes, int rank) {
+  const int num_ranks = static_cast<int>(nodes.size());
+  std::vector<i32> sources;
+  for (int i = 1; i <= num_ranks; ++i) sources.push_back((rank + num_ranks - i) % num_ranks);
+  std::stable_partition(sources.begin(), sources.end() - 1, [&](i32 other) { return nodes[other] == nodes[rank]; });
+  return sources;
+}
 
 i64 widest_row_bytes(const ExchangeShape& shape, const ExchangeConfig& config) {
   i64 widest = 0;
@@ -46,6 +81,15 @@ RemotePlan RemotePlan::of(const NvlinkShape& shape, i64 widest_row_bytes) {
                     .partials_bytes = shape.max_tokens * shape.partial_pitch_bytes},
           .log2_slots_per_chunk = log2,
           .max_chunks = static_cast<int>(kFirstRowChunk + chunks(log2))};
+}
+
+RemoteArgs RemotePlan::args_of(const std::vector<int>& nodes, int rank) const {
+  const auto num_remotes = static_cast<i32>(remotes_of(nodes, rank).size());
+  return {.num_peers = static_cast<i32>(nodes.size()) - 1 - num_remotes,
+          .num_remotes = num_remotes,
+          .log2_slots_per_chunk = log2_slots_per_chunk,
+          .send_layout = shape.send_layout(),
+          .receive_layout = shape.receive_layout()};
 }
 
 RemoteTables RemoteTables::of(int num_ranks, int num_remotes, int max_chunks) {

@@ -1,16 +1,28 @@
 // What the p2p mode takes beside the nvlink mode's memory: regions that rows for and from remotes lie in.
 #pragma once
 
+#include <vector>
+
 #include "exchange/shape.hpp"
 #include "moelink/protocol/nvlink_moe.hpp"
 
 namespace moelink {
+
+/// The ranks of other nodes, ascending. `nodes`: the node of each rank.
+[[nodiscard]] std::vector<int> remotes_of(const std::vector<int>& nodes, int rank);
+/// RemoteArgs::routes and sources. The rank before this one is the first source, and so on backwards: each sends to the next
+/// one first.
+[[nodiscard]] std::vector<RankRoute> routes_of_ranks(const std::vector<int>& nodes, int rank);
+[[nodiscard]] std::vector<i32> sources_in_order(const std::vector<int>& nodes, int rank);
 
 /// Layout and chunks of what travels between nodes: equal on all ranks.
 struct RemotePlan {
   RemoteShape shape;
   int log2_slots_per_chunk = 0;
   int max_chunks = 1;  ///< of one source in one phase, the header's included
+
+  /// RemoteArgs of one rank without what only a running rank has: addresses and the channel.
+  [[nodiscard]] RemoteArgs args_of(const std::vector<int>& nodes, int rank) const;
 
   /// Throws invalid_argument if there are more slots than chunks can be numbered for.
   [[nodiscard]] static RemotePlan of(const NvlinkShape& shape, i64 widest_row_bytes);
