@@ -1,4 +1,5 @@
-// Several ranks on one GPU: calls captured in graphs and replayed, and what a rank that stays away does to the others.
+// Several ranks on one GPU, of one node and of several, between which rows are staged in pinned memory: calls captured in
+// graphs and replayed, and what a rank that stays away does to the others.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,7 +10,13 @@
 namespace moelink::test {
 namespace {
 
-class NvlinkOnOneGpu : public testing::TestWithParam<int> {
+/// How many ranks, and how many of them are a node; 0: all.
+struct OnOneGpu {
+  int num_ranks;
+  int ranks_per_node;
+};
+
+class NvlinkOnOneGpu : public testing::TestWithParam<OnOneGpu> {
  protected:
   void SetUp() override {
     if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
@@ -17,14 +24,19 @@ class NvlinkOnOneGpu : public testing::TestWithParam<int> {
 };
 
 TEST_P(NvlinkOnOneGpu, ReplayedGraphsWithChangingCountsKeepTheirEpochs) {
-  const RanksShape shape{
-      .num_ranks = GetParam(), .num_experts = 24, .top_k = 4, .hidden = 1032, .max_tokens = 40, .device_counts = true};
+  const RanksShape shape{.num_ranks = GetParam().num_ranks,
+                         .num_experts = 24,
+                         .top_k = 4,
+                         .hidden = 1032,
+                         .max_tokens = 40,
+                         .device_counts = true,
+                         .ranks_per_node = GetParam().ranks_per_node};
   std::vector<RanksCall> calls;
   for (unsigned i = 0; i < 8; ++i) calls.emplace_back(shape, i % 2 == 0 ? Routes::uniform : Routes::holes, i);
-  on_every_rank(ranks_on(Device::cuda(0), shape.num_ranks), [&](const Communicator& communicator) {
+  on_every_rank(ranks_on(Device::cuda(0), shape), [&](const Communicator& communicator) {
     ExchangeRank rank(communicator, shape);
     rank.load(calls[0]);
-    const bool split = GetParam() == 4;
+    const bool split = shape.num_ranks == 4;
     const Graph graph = Graph::record(rank.stream, [&] { rank.enqueue(split); });
     communicator.barrier();
     std::int64_t wrong = 0;
@@ -44,8 +56,13 @@ TEST_P(NvlinkOnOneGpu, ReplayedGraphsWithChangingCountsKeepTheirEpochs) {
 }
 
 TEST_P(NvlinkOnOneGpu, LargeModelAcrossTheCrossoverMatchesTheReference) {
-  const RanksShape shape{.num_ranks = GetParam(), .num_experts = 256, .top_k = 8, .hidden = 2048, .max_tokens = 600};
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(GetParam()), 1);
+  const RanksShape shape{.num_ranks = GetParam().num_ranks,
+                         .num_experts = 256,
+                         .top_k = 8,
+                         .hidden = 2048,
+                         .max_tokens = 600,
+                         .ranks_per_node = GetParam().ranks_per_node};
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(shape.num_ranks), 1);
   std::vector<RanksCall> calls;
   calls.emplace_back(shape, Routes::uniform, 1, tokens);
   tokens.front() = 600;
@@ -58,8 +75,14 @@ TEST_P(NvlinkOnOneGpu, LargeModelAcrossTheCrossoverMatchesTheReference) {
   check_calls(Device::cuda(0), shape, calls, 1, /*split=*/true);
 }
 
-INSTANTIATE_TEST_SUITE_P(Exchange, NvlinkOnOneGpu, testing::Values(2, 4, 8),
-                         [](const auto& tested) { return std::to_string(tested.param) + "_ranks"; });
+INSTANTIATE_TEST_SUITE_P(Exchange, NvlinkOnOneGpu,
+                         testing::Values(OnOneGpu{2, 0}, OnOneGpu{4, 0}, OnOneGpu{8, 0}, OnOneGpu{2, 1},
+                                         OnOneGpu{4, 2}),
+                         [](const auto& tested) {
+                           const int per_node = tested.param.ranks_per_node;
+                           return std::to_string(tested.param.num_ranks) + "_ranks" +
+                                  (per_node == 0 ? "" : "_" + std::to_string(per_node) + "_a_node");
+                         });
 
 TEST(NvlinkOnAGpu, RankThatNeverCallsEndsTheOtherWithATimeout) {
   if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";

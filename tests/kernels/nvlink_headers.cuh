@@ -60,6 +60,8 @@ struct DispatchHeaders {
         const i32 expert = first + word - DispatchHeader::kCounts;
         return word >= DispatchHeader::kCounts && expert < end ? source + expert + 1 : 0;
       });
+      put_remote_headers(ex, spec, args, epoch.value());
+      relay_remote_headers(ex, spec, args, epoch.value());
     }
     u32 clamped = 0;
     if (!headers.wait(ex, args, epoch.value(), clamped)) {

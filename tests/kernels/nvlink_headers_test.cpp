@@ -68,14 +68,19 @@ TEST(NvlinkHeaders, PlacesFollowFromTheCountsOfAllSources) {
   }
 }
 
+/// Two ranks on one node, and on two.
+const std::vector<int> kNodesOfTwo[] = {{}, {0, 1}};
+
 TEST(NvlinkHeaders, CountsThatCannotBeAreClampedAndCounted) {
-  const NvlinkConfig config{.max_tokens = 4};
-  NvlinkRanks ranks(config, 1);
-  ranks.each([&](NvlinkRank& rank) {
-    rank.begin(no_tokens(config));
-    dispatch(rank, rank.index == 0 ? 5 : 0);
-  });
-  for (int r = 0; r < 2; ++r) EXPECT_LT(0U, ranks[r].status.peer_counts_clamped);
+  for (const std::vector<int>& nodes : kNodesOfTwo) {
+    const NvlinkConfig config{.max_tokens = 4, .nodes = nodes};
+    NvlinkRanks ranks(config, 3);
+    ranks.each([&](NvlinkRank& rank) {
+      rank.begin(no_tokens(config));
+      dispatch(rank, rank.index == 0 ? 5 : 0);
+    });
+    for (int r = 0; r < 2; ++r) EXPECT_LT(0U, ranks[r].status.peer_counts_clamped);
+  }
 }
 
 TEST(NvlinkHeaders, CallsOutOfOrderAreAFaultOnAllRanks) {
@@ -116,17 +121,23 @@ TEST(NvlinkHeaders, AMemberOfAGroupWithOtherTokensIsNamed) {
 }
 
 TEST(NvlinkHeaders, AnotherPayloadOrImpossibleFormatIsAFault) {
-  for (const bool other_payload : {true, false}) {
-    const NvlinkConfig config{.num_ranks = 2};
-    NvlinkRanks ranks(config, 1);
-    ranks.each([&](NvlinkRank& rank) {
-      rank.begin(no_tokens(config));
-      if (rank.index == 1 && other_payload) rank.args.format.payload = 1;
-      if (rank.index == 1 && !other_payload) rank.args.format.parts = 3;
-      dispatch(rank, 0);
-    });
-    EXPECT_NE(FaultKind::none, kind_of(ranks[0]));
-    EXPECT_TRUE(kind_of(ranks[0]) == FaultKind::mismatch || kind_of(ranks[1]) == FaultKind::mismatch);
+  using Spoil = void (*)(WireFormat&);
+  constexpr Spoil kPayload = [](WireFormat& format) { format.payload = 1; };
+  constexpr Spoil kParts = [](WireFormat& format) { format.parts = 3; };
+  constexpr Spoil kChunk = [](WireFormat& format) { format.log2_slots_per_flag = 1; };  // that remotes do not have
+  for (const std::vector<int>& nodes : kNodesOfTwo) {
+    for (const Spoil spoil : {kPayload, kParts, kChunk}) {
+      if (spoil == kChunk && nodes.empty()) continue;
+      const NvlinkConfig config{.num_ranks = 2, .nodes = nodes};
+      NvlinkRanks ranks(config, 3);
+      ranks.each([&](NvlinkRank& rank) {
+        rank.begin(no_tokens(config));
+        if (rank.index == 1) spoil(rank.args.format);
+        dispatch(rank, 0);
+      });
+      EXPECT_NE(FaultKind::none, kind_of(ranks[0]));
+      EXPECT_TRUE(kind_of(ranks[0]) == FaultKind::mismatch || kind_of(ranks[1]) == FaultKind::mismatch);
+    }
   }
 }
 

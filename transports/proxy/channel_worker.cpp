@@ -1,5 +1,6 @@
 #include "transports/proxy/channel_worker.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/text.hpp"
@@ -8,6 +9,12 @@ namespace moelink {
 namespace {
 
 constexpr u32 kFarewell = 0;  // the one chunk of kProxyPhase
+
+/// The device whose memory NICs write; the host, if rows are staged there.
+Device device_of(const std::vector<PutMemory>& regions) {
+  const auto on_device = std::ranges::find_if(regions, [](const PutMemory& m) { return m.device.is_cuda(); });
+  return on_device != regions.end() ? on_device->device : Device::host();
+}
 
 }  // namespace
 
@@ -21,7 +28,7 @@ ChannelWorker::ChannelWorker(PutTransport& transport, const PutChannel& channel,
       slots_(view_.ring.slots),
       exchange_(view_.exchange),
       options_(options),
-      remote_writes_(config.device),
+      remote_writes_(device_of(config.regions)),
       peers_(static_cast<std::size_t>(options.num_ranks)) {
   for (const PutMemory& memory : config.regions) regions_.push_back(transport.add_region(memory));
 }
