@@ -98,6 +98,7 @@ void fields(auto& archive, auto& report) requires requires { report.has_work; }
   archive(report.stats.num_rows);
   archive(report.stats.num_preempted);
   archive(report.stats.step_us);
+  archive(report.stats.measured_us);
   archive(report.stats.dispatch_us);
   archive(report.stats.combine_us);
   archive(report.load.num_running);

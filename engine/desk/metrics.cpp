@@ -95,6 +95,7 @@ void Metrics::report(const std::vector<RankReport>& ranks, std::int64_t num_wait
     sum.stats.num_rows += rank.stats.num_rows;
     sum.stats.num_preempted += rank.stats.num_preempted;
     sum.stats.step_us += rank.stats.step_us;
+    sum.stats.measured_us += rank.stats.measured_us;
     sum.stats.dispatch_us += rank.stats.dispatch_us;
     sum.stats.combine_us += rank.stats.combine_us;
     sum.load.num_running += rank.load.num_running;
@@ -134,12 +135,13 @@ std::string Metrics::text() const {
   page.counter("moelink_steps_total", "Steps of the model.", ranks_.stats.num_steps);
   page.counter("moelink_step_rows_total", "Rows of these steps, over all ranks.", ranks_.stats.num_rows);
   page.counter("moelink_step_seconds_total", "Time in steps, over all ranks.", ranks_.stats.step_us / 1e6);
-  const double measured = ranks_.stats.step_us;
+  const double measured = ranks_.stats.measured_us;
+  page.counter("moelink_measured_step_seconds_total", "Of these, in steps whose calls were timed.", measured / 1e6);
   for (const auto& [call, us] :
        {std::pair{"dispatch", ranks_.stats.dispatch_us}, {"combine", ranks_.stats.combine_us}}) {
     const std::string name = engine::text("moelink_", call);
-    page.counter(name + "_seconds_total", engine::text("Of these, time in ", call, '.'), us / 1e6);
-    page.gauge(name + "_time_ratio", engine::text("The part of steps that ", call, " takes."),
+    page.counter(name + "_seconds_total", engine::text("Of the timed steps, time in ", call, '.'), us / 1e6);
+    page.gauge(name + "_time_ratio", engine::text("The part of the timed steps that ", call, " takes."),
                measured == 0 ? 0.0 : us / measured);
   }
   return page.out();

@@ -45,7 +45,7 @@ void Totals::add(const Finish& finish) {
 }
 
 void Totals::add(const EngineStats& stats) {
-  step_us += stats.step_us;
+  measured_us += stats.measured_us;
   dispatch_us += stats.dispatch_us;
   combine_us += stats.combine_us;
 }
@@ -60,14 +60,14 @@ void Totals::add(const Totals& other) {
   num_first += other.num_first;
   between_tokens_us += other.between_tokens_us;
   num_between += other.num_between;
-  step_us += other.step_us;
+  measured_us += other.measured_us;
   dispatch_us += other.dispatch_us;
   combine_us += other.combine_us;
 }
 
 std::string summary_of(const Totals& totals, int num_ranks, double load_s) {
   const auto mean_ms = [](double us, double count) { return count == 0 ? 0.0 : us / count / 1000; };
-  const auto percent = [&](double us) { return totals.step_us == 0 ? 0.0 : 100 * us / totals.step_us; };
+  const auto percent = [&](double us) { return totals.measured_us == 0 ? 0.0 : 100 * us / totals.measured_us; };
   return fmt::format(
       "{} rank{}, loaded in {:.1f} s; {:.0f} prompt tokens ({:.0f} found in the cache), {:.0f} generated; time to "
       "first "

@@ -37,7 +37,7 @@ struct Totals {
   double num_first = 0;
   double between_tokens_us = 0;  ///< over all tokens but the first of each
   double num_between = 0;
-  double step_us = 0;
+  double measured_us = 0;
   double dispatch_us = 0;
   double combine_us = 0;
 

@@ -92,6 +92,9 @@ void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert
   const MutableMatrixView output = exchange.expert_output_buffer(step.type);
   RowGroups groups{.offsets = batch.offsets, .counts = batch.counts};
   if (step.counts_on_host) {
+    if (step.wait_before_copies) {
+      step.stream.synchronize();
+    }
     groups.host_counts = exchange.host_counts(step.stream);
     step.stream.synchronize();
   }

@@ -66,6 +66,18 @@ HeadShare head_share(const Communicator& communicator, const ModelOptions& optio
   return {.rank = communicator.rank(), .size = communicator.size()};
 }
 
+/// Whether another rank of this process has the same GPU.
+bool shares_device_of(const Communicator& communicator) {
+  const Topology& topology = communicator.topology();
+  for (int other = 0; other < communicator.size(); ++other) {
+    if (other != communicator.rank() && topology.same_process(communicator.rank(), other) &&
+        topology.link(communicator.rank(), other) == Link::same_device) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Range local_experts(const Communicator& communicator, std::int64_t num_experts) {
   const auto first = [&](std::int64_t rank) { return num_experts * rank / communicator.size(); };
   return {first(communicator.rank()), first(communicator.rank() + 1)};
@@ -103,6 +115,7 @@ struct Model::Impl {
 
   Communicator communicator;
   Device device;
+  bool shares_device;
   ModelConfig config;
   ModelOptions options;
   Shard shard;
@@ -132,6 +145,7 @@ Model::Impl::Impl(const Communicator& comm, const ModelConfig& model_config, con
                   const ModelOptions& model_options)
     : communicator(comm),
       device(comm.device()),
+      shares_device(shares_device_of(comm)),
       config(model_config),
       options([&] {
         ModelOptions complete = model_options;
@@ -232,6 +246,7 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
                   .products = *products,
                   .type = options.type,
                   .counts_on_host = !device.is_host() && shape.num_rows > options.limits.max_decode_rows,
+                  .wait_before_copies = shares_device,
                   .stream = stream};
   timer.begin_step();
   if (shape.num_rows > 0) {
@@ -284,6 +299,16 @@ MatrixView Model::logits() const {
           .type = DataType::float32,
           .rows = impl_->options.limits.max_logit_rows,
           .columns = impl_->config.vocab_size};
+}
+
+void Model::copy_logits(std::span<float> destination, StreamView stream) const {
+  if (destination.empty()) {
+    return;
+  }
+  if (impl_->shares_device) {
+    stream.synchronize();
+  }
+  copy_bytes(destination.data(), logits().data, destination.size_bytes(), stream);
 }
 
 const std::int32_t* Model::expert_ids(std::int64_t layer) const {

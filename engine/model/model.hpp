@@ -79,6 +79,11 @@ class Model {
   /// [max_logit_rows, vocab_size] of float32 in device memory, dense: what the last run() found for its logit rows.
   [[nodiscard]] MatrixView logits() const;
 
+  /// Enqueues copying the first rows of logits() to host memory: as many as `destination` holds. Where ranks of this process
+  /// share the GPU it waits for the stream first: copies of all stand in one queue, and one behind a call that waits for
+  /// another rank would hold up that rank's.
+  void copy_logits(std::span<float> destination, StreamView stream) const;
+
   /// [num rows, top_k] of int32 in device memory: the experts that the last run chose in a layer, best first (needs
   /// ModelOptions::keep_routing).
   [[nodiscard]] const std::int32_t* expert_ids(std::int64_t layer) const;

@@ -37,6 +37,7 @@ struct Step {
   Products& products;
   DataType type;        ///< the model's
   bool counts_on_host;  ///< experts wait for the host to learn the counts: for many rows, and never in a captured step
+  bool wait_before_copies;  ///< Model::copy_logits says why
   StreamView stream;
 };
 

@@ -4,13 +4,14 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
 #include "engine/base/text.hpp"
 #include "engine/requests/active_request.hpp"
 #include "engine/requests/scheduler.hpp"
-#include "moelink/buffer.hpp"
+#include "engine/requests/step_graphs.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink::engine {
@@ -41,8 +42,9 @@ struct Engine::Impl {
   void take_calls();
   [[nodiscard]] bool has_work();
   [[nodiscard]] bool anyone_has_work();
+  [[nodiscard]] bool step_if_wanted();
   void step(const std::function<void()>& meanwhile);
-  void compute(const Scheduler::Plan& plan, const std::function<void()>& meanwhile);
+  void compute(Scheduler::Plan& plan, const std::function<void()>& meanwhile);
   void hand_out(const Scheduler::Plan& plan);
   void end(RequestId id, FinishReason reason, std::int64_t num_reused);
   void fail_all(const std::string& why) noexcept;
@@ -58,9 +60,13 @@ struct Engine::Impl {
   }
 
   Communicator communicator;
-  bool ranks_differ;  ///< each has requests of its own
+  bool ranks_differ;            ///< each has requests of its own
+  bool next_is_wanted = false;  ///< ranks agreed upon another step while the last one ran
   Model model;
   Stream stream;
+  bool measures;  ///< how long steps spend in exchanges
+  std::optional<StepGraphs> graphs;
+  std::int64_t num_replayed = 0;
   Scheduler scheduler;
   std::map<std::uint64_t, ActiveRequest> active;
   std::vector<float> logits;
@@ -78,7 +84,13 @@ Engine::Impl::Impl(const Communicator& comm, const std::filesystem::path& folder
       ranks_differ(options.model.parallelism == Parallelism::data && comm.size() > 1),
       model(comm, folder, options.model),
       stream(comm.device(), {.num_threads = options.num_threads}),
-      scheduler(scheduler_limits(model, options)) {}
+      measures(options.model.time_exchange),
+      scheduler(scheduler_limits(model, options)) {
+  if (options.graphs) {
+    graphs.emplace(model, stream, ranks_differ);
+    comm.barrier();  // nobody may launch while others still allocate
+  }
+}
 
 std::int64_t Engine::Impl::check(const Request& request) const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, text("request: ", parts...)); };
@@ -170,9 +182,20 @@ bool Engine::Impl::anyone_has_work() {
   return std::any_of(all.begin(), all.end(), [](const auto& part) { return part.front() != std::byte{0}; });
 }
 
+bool Engine::Impl::step_if_wanted() {
+  if (!next_is_wanted && !anyone_has_work()) {
+    return false;
+  }
+  // Asking takes a round over all ranks: while the device works, it costs nothing. What ends with this step counts still,
+  // so that the last step of all is one without rows.
+  next_is_wanted = false;
+  step([&] { next_is_wanted = ranks_differ && anyone_has_work(); });
+  return true;
+}
+
 void Engine::Impl::step(const std::function<void()>& meanwhile) {
   take_calls();
-  const Scheduler::Plan plan = scheduler.plan();
+  Scheduler::Plan plan = scheduler.plan();
   if (plan.batch.rows.empty() && !ranks_differ) {
     if (meanwhile) {
       meanwhile();
@@ -183,25 +206,35 @@ void Engine::Impl::step(const std::function<void()>& meanwhile) {
   hand_out(plan);
 }
 
-void Engine::Impl::compute(const Scheduler::Plan& plan, const std::function<void()>& meanwhile) {
+void Engine::Impl::compute(Scheduler::Plan& plan, const std::function<void()>& meanwhile) {
+  constexpr std::int64_t kMeasureEvery = 64;
   const auto start = std::chrono::steady_clock::now();
-  model.load(plan.batch, stream);
-  model.run(shape_of(plan.batch), stream);
-  logits.resize(plan.batch.logit_rows.size() * static_cast<std::size_t>(model.config().vocab_size));
-  if (!logits.empty()) {
-    copy_bytes(logits.data(), model.logits().data, logits.size() * sizeof(float), stream);
+  stats.num_rows += static_cast<std::int64_t>(plan.batch.rows.size());
+  bool replayed = false;
+  if (graphs) {
+    const bool measure = measures && num_replayed % kMeasureEvery == kMeasureEvery - 1;
+    replayed = graphs->run(model, plan.batch, !measure, stream);
+    num_replayed += replayed || measure ? 1 : 0;
+  } else {
+    model.load(plan.batch, stream);
+    model.run(shape_of(plan.batch), stream);
   }
+  logits.resize(plan.with_logits.size() * static_cast<std::size_t>(model.config().vocab_size));
+  model.copy_logits(logits, stream);
   if (meanwhile) {
     meanwhile();
   }
   stream.synchronize();
   model.check();
-  const Model::ExchangeTime exchange = model.exchange_time();
+  const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   ++stats.num_steps;
-  stats.num_rows += static_cast<std::int64_t>(plan.batch.rows.size());
-  stats.step_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-  stats.dispatch_us += exchange.dispatch_us;
-  stats.combine_us += exchange.combine_us;
+  stats.step_us += us;
+  if (measures && !replayed) {
+    const Model::ExchangeTime exchange = model.exchange_time();
+    stats.measured_us += us;
+    stats.dispatch_us += exchange.dispatch_us;
+    stats.combine_us += exchange.combine_us;
+  }
 }
 
 void Engine::Impl::hand_out(const Scheduler::Plan& plan) {
@@ -248,13 +281,7 @@ void Engine::cancel(RequestId id) {
 void Engine::check(const Request& request) const { (void)impl_->check(request); }
 
 bool Engine::step() {
-  return impl_->or_fail_all([&] {
-    const bool wanted = impl_->anyone_has_work();
-    if (wanted) {
-      impl_->step({});
-    }
-    return wanted;
-  });
+  return impl_->or_fail_all([&] { return impl_->step_if_wanted(); });
 }
 
 void Engine::step_with_others(const std::function<void()>& meanwhile) {

@@ -18,6 +18,8 @@ struct EngineOptions {
   /// need not wait long for their next token.
   std::int64_t max_step_rows = 0;
   int num_threads = 0;  ///< host: threads of the stream; 0: MOELINK_HOST_THREADS, else the number of cores
+  /// GPU: steps of up to ModelLimits::max_decode_rows rows are captured at construction, and replayed.
+  bool graphs = true;
 };
 
 /// What an engine has to do at a moment.
@@ -32,7 +34,10 @@ struct EngineStats {
   std::int64_t num_rows = 0;
   std::int64_t num_preempted = 0;  ///< times that a request lost its pages to an older one, and was computed again
   double step_us = 0;              ///< all steps together, until their logits were here
-  double dispatch_us = 0;          ///< of it; with ModelOptions::time_exchange
+  /// Of these, steps that were measured (with ModelOptions::time_exchange): on a GPU the captured ones are not, but every
+  /// 64th of them is launched call by call instead, and is.
+  double measured_us = 0;
+  double dispatch_us = 0;  ///< of the steps that were measured
   double combine_us = 0;
 };
 

@@ -147,6 +147,7 @@ StepMessage full_message() {
                                .num_rows = 2,
                                .num_preempted = 3,
                                .step_us = 4,
+                               .measured_us = 4.5,
                                .dispatch_us = 5,
                                .combine_us = 6},
                      .load = {.num_running = 7, .num_waiting = 8, .num_free_pages = 9},
@@ -175,6 +176,7 @@ TEST(StepMessage, WhatIsWrittenIsRead) {
   const StepMessage read = message_of(bytes_of(full_message()));
   EXPECT_TRUE(read.report.has_work);
   EXPECT_EQ(read.report.stats.num_preempted, 3);
+  EXPECT_EQ(read.report.stats.measured_us, 4.5);
   EXPECT_EQ(read.report.stats.combine_us, 6);
   EXPECT_EQ(read.report.load.num_free_pages, 9);
   EXPECT_EQ(read.report.num_pages, 10);

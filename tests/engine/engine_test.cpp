@@ -303,6 +303,7 @@ TEST(Engine, MoreRowsThanTheModelHasAreRefused) {
 struct Ranks {
   Parallelism parallelism;
   int num_ranks;
+  int ranks_per_node = 0;  ///< p2p between nodes of so many ranks; 0: one node
 };
 class EngineRanks : public ::testing::TestWithParam<Ranks> {};
 
@@ -312,9 +313,12 @@ TEST_P(EngineRanks, TokensAreThoseOfOneRank) {
   const int num_ranks = GetParam().num_ranks;
   std::vector<Expected> all = short_cases();
   all.resize(3);
-  on_every_rank(Communicator::in_process(num_ranks), [&](const Communicator& communicator) {
+  const int ranks_per_node = GetParam().ranks_per_node;
+  const auto ranks = Communicator::in_process(num_ranks, {.ranks_per_node = ranks_per_node});
+  on_every_rank(ranks, [&](const Communicator& communicator) {
     EngineOptions options = options_with(16);
     options.model.parallelism = parallelism;
+    options.model.mode = ranks_per_node == 0 ? Mode::automatic : Mode::p2p;
     Client client(communicator, options);
     std::map<std::size_t, const Result*> results;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -328,10 +332,13 @@ TEST_P(EngineRanks, TokensAreThoseOfOneRank) {
 }
 INSTANTIATE_TEST_SUITE_P(Parallel, EngineRanks,
                          ::testing::Values(Ranks{Parallelism::data, 2}, Ranks{Parallelism::data, 4},
-                                           Ranks{Parallelism::tensor, 2}),
+                                           Ranks{Parallelism::tensor, 2}, Ranks{Parallelism::data, 2, 1},
+                                           Ranks{Parallelism::data, 4, 2}, Ranks{Parallelism::data, 4, 1}),
                          [](const auto& param) {
-                           return (param.param.parallelism == Parallelism::data ? "data_" : "tensor_") +
-                                  std::to_string(param.param.num_ranks);
+                           const Ranks& ranks = param.param;
+                           const std::string nodes = "_nodes_of_" + std::to_string(ranks.ranks_per_node);
+                           return (ranks.parallelism == Parallelism::data ? "data_" : "tensor_") +
+                                  std::to_string(ranks.num_ranks) + (ranks.ranks_per_node == 0 ? "" : nodes);
                          });
 
 }  // namespace

@@ -59,7 +59,7 @@ class Runner {
     model_.load(batch, stream_);
     model_.run(shape_of(batch), stream_);
     std::vector<float> logits(batch.logit_rows.size() * static_cast<std::size_t>(model_.config().vocab_size));
-    copy_bytes(logits.data(), model_.logits().data, logits.size() * sizeof(float), stream_);
+    model_.copy_logits(logits, stream_);
     stream_.synchronize();
     model_.check();
     return logits;

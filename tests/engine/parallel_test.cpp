@@ -16,6 +16,7 @@ struct Case {
   const char* model;
   Parallelism parallelism;
   int num_ranks;
+  int ranks_per_node = 0;  ///< p2p between nodes of so many ranks; 0: one node
 };
 
 class Ranks : public ::testing::TestWithParam<Case> {
@@ -59,7 +60,10 @@ void generate_apart(const Communicator& communicator, const Case& c, const Model
 
 TEST_P(Ranks, TokensAreTheReferences) {
   const Case c = GetParam();
-  const auto ranks = Communicator::in_process(c.num_ranks);
+  if (c.ranks_per_node > 0) {
+    options_.mode = Mode::p2p;
+  }
+  const auto ranks = Communicator::in_process(c.num_ranks, {.ranks_per_node = c.ranks_per_node});
   on_every_rank(ranks, [&](const Communicator& communicator) {
     if (c.parallelism == Parallelism::tensor) {
       generate_together(communicator, c, options_, cases_);
@@ -74,12 +78,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"tiny-qwen3-moe", Parallelism::tensor, 2}, Case{"tiny-qwen3-moe", Parallelism::tensor, 4},
                       Case{"tiny-olmoe", Parallelism::tensor, 2}, Case{"tiny-mixtral", Parallelism::tensor, 2},
                       Case{"tiny-qwen3-moe", Parallelism::data, 2}, Case{"tiny-qwen3-moe", Parallelism::data, 4},
-                      Case{"tiny-olmoe", Parallelism::data, 4}, Case{"tiny-mixtral", Parallelism::data, 2}),
+                      Case{"tiny-olmoe", Parallelism::data, 4}, Case{"tiny-mixtral", Parallelism::data, 2},
+                      Case{"tiny-qwen3-moe", Parallelism::data, 2, 1}, Case{"tiny-qwen3-moe", Parallelism::data, 4, 2},
+                      Case{"tiny-olmoe", Parallelism::data, 2, 1}),
     [](const auto& param) {
       std::string name = param.param.model;
       std::replace(name.begin(), name.end(), '-', '_');
       return name + (param.param.parallelism == Parallelism::tensor ? "_tensor_" : "_data_") +
-             std::to_string(param.param.num_ranks);
+             std::to_string(param.param.num_ranks) +
+             (param.param.ranks_per_node == 0 ? "" : "_nodes_of_" + std::to_string(param.param.ranks_per_node));
     });
 
 }  // namespace
