@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets the machine up, builds, and generates text with four ranks: each works on prompts of its own, and the experts of a
 # small model (tests/data/tiny-qwen3-moe, random weights: the text means nothing) are split over all. The tokens are
-# compared with those of one rank. On the host; `scripts/demo.sh --device cuda` takes the GPUs.
+# compared with those of one rank. On the GPUs, if there are some, else on the host; `scripts/demo.sh --device host` stays
+# there.
 #   scripts/demo.sh [flags of moelink-generate...]    they come behind the demo's own
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -10,8 +11,11 @@ case ${1-} in -h | --help) show_help && exit 0 ;; esac
 install_missing "$needs_of_build" "$useful_for_engine"
 build default moelink-generate
 
+device=host
+if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then device=auto; fi  # auto: if they can be used
+
 generate() {  # <flags...>
-  build/bin/moelink-generate tests/data/tiny-qwen3-moe --device host --type fp32 --max-tokens 24 \
+  build/bin/moelink-generate tests/data/tiny-qwen3-moe --device "$device" --type fp32 --max-tokens 24 \
     --prompt 'def forward(self, input):' --prompt 'The dispatch kernel' --prompt 'expert parallel' --prompt 'tokens, ' "$@"
 }
 # Prompts finish in any order.

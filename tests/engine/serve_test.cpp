@@ -1,15 +1,13 @@
 // The endpoint over real sockets: what clients get, whatever others do, and whatever they send.
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <optional>
 
 #include "comm/expect_error.hpp"
 #include "engine/generation.hpp"
+#include "engine/raw_client.hpp"
 #include "engine/serving.hpp"
 #include "engine/tokenizer/tokenizer.hpp"
 
@@ -18,6 +16,7 @@ namespace {
 
 using moelink::testing::expect_error;
 using testing::Expected;
+using testing::RawClient;
 using testing::serve_options;
 using testing::TestServer;
 using Json = nlohmann::json;
@@ -227,48 +226,11 @@ INSTANTIATE_TEST_SUITE_P(Parallel, ServeRanks,
                                   std::to_string(param.param.num_ranks);
                          });
 
-/// A client that does what no library would.
-class RawClient {
- public:
-  explicit RawClient(const TestServer& server) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(server.port()));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~RawClient() { ::close(socket_); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  void send(const std::string& bytes) const {
-    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
-  }
-  void post(const std::string& body) const {
-    send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body);
-  }
-  /// What has come once `words` have, or nothing more comes.
-  std::string read_until(const std::string& words) const {
-    std::string seen;
-    std::array<char, 4096> part{};
-    while (seen.find(words) == std::string::npos) {
-      const ssize_t size = ::recv(socket_, part.data(), part.size(), 0);
-      if (size <= 0) break;
-      seen.append(part.data(), static_cast<std::size_t>(size));
-    }
-    return seen;
-  }
-
- private:
-  int socket_;
-};
-
 TEST(Serve, AClientThatHangsUpBeforeItsWholeAnswerIsForgotten) {
   const TestServer server(serve_options());
   Client client(server);
   {
-    const RawClient leaves(server);
+    const RawClient leaves(server.port());
     leaves.post(endless(false).dump());
     client.wait_for("moelink_requests_running", 1);
   }
@@ -390,7 +352,7 @@ TEST(Serve, ABodyThatIsTooLongIsRefusedAndTheConnectionStillServes) {
   EXPECT_EQ(client.post(std::string(20'001, ' '))->status, 413);
   expect_greedy(client.complete(greedy(cases()[0])), cases()[0]);
   // In pieces of unannounced total length.
-  const RawClient raw(server);
+  const RawClient raw(server.port());
   raw.send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 30; ++i) raw.send("3e8\r\n" + std::string(1000, ' ') + "\r\n");
   raw.send("0\r\n\r\n");
