@@ -4,12 +4,16 @@
 
 #if defined(__CUDACC__)
 #define MOELINK_DEVICE __device__ __forceinline__
+#define MOELINK_COLD __device__ __noinline__ inline
 #define MOELINK_ON_DEVICE 1
 #define MOELINK_UNROLL _Pragma("unroll")
+#define MOELINK_NO_UNROLL _Pragma("unroll 1")
 #else
 #define MOELINK_DEVICE inline
+#define MOELINK_COLD [[gnu::noinline, gnu::cold]] inline
 #define MOELINK_ON_DEVICE 0
 #define MOELINK_UNROLL
+#define MOELINK_NO_UNROLL
 #endif
 
 namespace moelink {

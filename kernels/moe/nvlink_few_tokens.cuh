@@ -48,6 +48,7 @@ class FewTokens {
       ids.load(args_.local.expert_ids, args_.local.id_bytes, first, step, bound);
     }
     ex.sync_block();
+    MOELINK_NO_UNROLL
     for (i32 token = ex.thread(); token < num_tokens; token += step) find_ranks_of(token);
     ex.sync_block();
   }
@@ -63,6 +64,7 @@ class FewTokens {
   /// By the block: `slots` and `ranks` of one token, for all threads after the next block barrier.
   MOELINK_DEVICE void find(const Exec& ex, i32 token) const {
     const i32 top_k = spec_().top_k;
+    MOELINK_NO_UNROLL
     for (i32 job = ex.warp(); job < top_k + spec_().num_ranks; job += ex.num_warps()) {
       if (job < top_k) {
         const i32 entry = token * top_k + job;
@@ -89,6 +91,7 @@ class FewTokens {
   /// This thread's share of the hash of all entries (DispatchHeader::kHash).
   [[nodiscard]] MOELINK_DEVICE u32 hash(const Exec& ex, i32 num_tokens) const {
     u32 sum = 0;
+    MOELINK_NO_UNROLL
     for (i32 entry = ex.thread(); entry < num_tokens * spec_().top_k; entry += ex.num_threads()) {
       sum +=
           entry_hash(static_cast<u32>(entry), codes[entry], __builtin_bit_cast(u32, load_weight(args_.local, entry)));
@@ -99,6 +102,7 @@ class FewTokens {
   /// This thread's share of the entries whose id is out of range.
   [[nodiscard]] MOELINK_DEVICE u32 out_of_range(const Exec& ex) const {
     u32 sum = 0;
+    MOELINK_NO_UNROLL
     for (i32 i = ex.thread(); i < args_.local.num_tokens * spec_().top_k; i += ex.num_threads()) {
       sum += codes[i] == kOutOfRangeCode ? 1 : 0;
     }
@@ -132,6 +136,7 @@ class FewTokens {
   /// This lane's share of: how many of the tokens [0, end) go to a rank.
   [[nodiscard]] MOELINK_DEVICE u32 tokens_to(const Exec& ex, i32 rank, i32 end) const {
     u32 count = 0;
+    MOELINK_NO_UNROLL
     for (i32 token = ex.lane(); token < end; token += Exec::kWarpSize) count += goes_to(rank, token);
     return count;
   }

@@ -42,6 +42,7 @@ MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArg
   const i32 rank = args.window.rank;
   const i32 pairs = header_pairs(spec, rank);
   const u32 tag = tag_of(epoch);
+  MOELINK_NO_UNROLL
   for (i32 i = ex.thread(); i < spec().num_ranks * pairs; i += ex.num_threads()) {
     // The next rank first, so that not all ranks store to rank 0 at once.
     const i32 destination = (rank + 1 + i / pairs) % spec().num_ranks;
@@ -110,6 +111,7 @@ class SourceHeaders {
     constexpr i32 kHeadPairs = DispatchHeader::kCounts / 2;
     // A call that reuses its routing has no counts.
     const i32 pairs = args.format.reuse_routing != 0 ? kHeadPairs : kHeadPairs + SourceScratch::row_stride(spec_()) / 2;
+    MOELINK_NO_UNROLL
     for (i32 i = ex.thread(); i < spec_().num_ranks * pairs && !failed; i += ex.num_threads()) {
       const i32 source = i / pairs;
       const i32 pair = i % pairs;
@@ -165,6 +167,7 @@ class SourceHeaders {
   template <class Exec>
   MOELINK_DEVICE bool agree(const Exec& ex, const NvlinkDispatchArgs& args, u64 epoch) const {
     bool differs = false;
+    MOELINK_NO_UNROLL
     for (i32 source = ex.thread(); source < spec_().num_ranks && !differs; source += ex.num_threads()) {
       const i32 first_member = source / spec_().tp_size * spec_().tp_size;
       const WireFormat format = WireFormat::unpacked(head_of_rank(source, DispatchHeader::kFormat));

@@ -29,6 +29,7 @@ class Places {
   MOELINK_DEVICE void make(const Exec& ex) const {
     u32* carry = warp_sums_ + 32;  // rows of the experts of earlier rounds
     u32 below = 0;
+    MOELINK_NO_UNROLL
     for (i32 from = 0; from < num_experts; from += ex.num_threads()) {
       const i32 expert = from + ex.thread();
       const bool exists = expert < num_experts;
@@ -96,6 +97,7 @@ class Places {
 template <class Exec, class S>
 MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
   if (places.num_experts == 0 && ex.thread() == 0) args.local.offsets[0] = 0;
+  MOELINK_NO_UNROLL
   for (i32 expert = ex.thread(); expert < places.num_experts; expert += ex.num_threads()) {
     const u32 first = places.first(0, expert);
     const u32 kept = places.kept(expert);
@@ -106,6 +108,7 @@ MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args
   u32 all_dropped = 0;
   for (i32 group = ex.warp(); group < places.num_groups; group += ex.num_warps()) {
     u32 dropped = 0;
+    MOELINK_NO_UNROLL
     for (i32 expert = ex.lane(); expert < places.num_experts; expert += Exec::kWarpSize) {
       dropped += places.dropped(group, expert);
     }
@@ -120,10 +123,12 @@ MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args
 /// finds kNoDispatch and leaves.
 template <class Exec, class S>
 MOELINK_DEVICE void publish_nothing(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
+  MOELINK_NO_UNROLL
   for (i32 expert = ex.thread(); expert <= places.num_experts; expert += ex.num_threads()) {
     args.local.offsets[expert] = 0;
     if (expert < places.num_experts) args.local.counts[expert] = 0;
   }
+  MOELINK_NO_UNROLL
   for (i32 group = ex.thread(); group < places.num_groups; group += ex.num_threads()) {
     args.tables.num_received[group] = group == args.window.rank / args.shape.tp_size ? NvlinkTables::kNoDispatch : 0;
   }
@@ -155,6 +160,7 @@ MOELINK_DEVICE void fill_pads_of_places(const Exec& ex, S spec, const NvlinkDisp
   const u32 members = max_of(num_warps / num_experts, 1U);
   const u32 member = warp / num_experts;
   if (member >= members) return;
+  MOELINK_NO_UNROLL
   for (u32 expert = warp % num_experts; expert < num_experts; expert += num_warps) {
     const u32 first = places.first(0, static_cast<i32>(expert));
     const u32 kept = places.kept(static_cast<i32>(expert));
@@ -169,6 +175,7 @@ MOELINK_DEVICE void clear_pads_again(const Exec& ex, S spec, const NvlinkDispatc
   if (args.local.zero_pads == 0 || !has_pads(args.local) || ex.warp() < busy_warps) return;
   const u32 num_warps = ex.num_blocks() * (ex.num_warps() - busy_warps);
   const u32 warp = (ex.warp() - busy_warps) * ex.num_blocks() + ex.block();
+  MOELINK_NO_UNROLL
   for (i32 expert = 0; expert < places.num_experts; ++expert) {
     const u32 first = static_cast<u32>(args.local.offsets[expert]);
     const u32 kept = static_cast<u32>(args.local.counts[expert]);

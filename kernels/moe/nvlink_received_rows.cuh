@@ -35,6 +35,7 @@ class ReceivedRows {
   MOELINK_DEVICE void count(const Exec& ex) const {
     const i32 own = args_.window.rank / spec_().tp_size;
     u32 below = 0;
+    MOELINK_NO_UNROLL
     for (i32 from = 0; from < num_groups(); from += Exec::kWarpSize) {
       const i32 turn = from + ex.lane();
       const i32 group = turn < num_groups() ? group_in_turn(turn) : own;
@@ -50,6 +51,7 @@ class ReceivedRows {
   [[nodiscard]] MOELINK_DEVICE bool place_all(const Exec& ex) const {
     const u32 end = items_[num_groups()];
     const u32 step = static_cast<u32>(ex.num_blocks());
+    MOELINK_NO_UNROLL
     for (u32 first = static_cast<u32>(ex.block()); first < end; first += kAtOnce * step) {
       bool failed = false;
       for (u32 i = static_cast<u32>(ex.warp()); i < kAtOnce; i += static_cast<u32>(ex.num_warps())) {

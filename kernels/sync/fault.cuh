@@ -32,30 +32,25 @@ MOELINK_DEVICE void describe_fault(const FaultContext& context, FaultWord fault,
   st_release_sys(&record.is_complete, u64{1});
 }
 
-/// Whether there is a fault: this rank's, or one that a peer has written here. The first thread that meets a peer's
-/// fault describes it in this rank's record.
-MOELINK_DEVICE bool notice_fault(const FaultContext& context, const WaitFor& what, u64 seen, u64 waited_ns) {
-  const u64 word = context.word != nullptr ? ld_relaxed_sys(context.word) : 0;
-  if (word == 0) {
-    return false;
-  }
+// What follows a fault is a call, with its words in registers: in line it was most of a kernel's code, which then took
+// longer to compile and to fetch.
+namespace fault_calls {
+
+/// By the first thread that meets a peer's fault: describes it in this rank's record.
+MOELINK_COLD void notice(const FaultContext& context, u64 word, WaitFor what, u64 seen, u64 waited_ns) {
   if ((word & FaultWord::kDescribed) == 0 &&
       atom_cas_relaxed_sys(context.word, word, word | FaultWord::kDescribed) == word) {
     describe_fault(context, FaultWord::unpacked(word), what, seen, waited_ns);
   }
-  return true;
 }
 
-/// Reports a fault of this rank. Only the first is kept; it also goes to every peer that has none yet. Where a peer's
-/// came first, that one is described: the caller leaves, and may be the last here to look.
-MOELINK_DEVICE void report_fault(const FaultContext& context, FaultKind kind, const WaitFor& what, u64 seen,
-                                 u64 waited_ns) {
+MOELINK_COLD void report(const FaultContext& context, FaultKind kind, WaitFor what, u64 seen, u64 waited_ns) {
   const FaultWord fault{kind, what.phase, context.rank, what.peer};
   if (context.word == nullptr) {
     return;
   }
-  if (atom_cas_relaxed_sys(context.word, u64{0}, fault.packed(true)) != 0) {
-    notice_fault(context, what, seen, waited_ns);
+  if (const u64 first = atom_cas_relaxed_sys(context.word, u64{0}, fault.packed(true)); first != 0) {
+    notice(context, first, what, seen, waited_ns);
     return;
   }
   describe_fault(context, fault, what, seen, waited_ns);
@@ -65,6 +60,26 @@ MOELINK_DEVICE void report_fault(const FaultContext& context, FaultKind kind, co
     atom_cas_relaxed_sys(context.peer_words[i], u64{0},
                          FaultWord{told, what.phase, context.rank, what.peer}.packed(false));
   }
+}
+
+}  // namespace fault_calls
+
+/// Whether there is a fault: this rank's, or one that a peer has written here. The first thread that meets a peer's
+/// fault describes it in this rank's record.
+MOELINK_DEVICE bool notice_fault(const FaultContext& context, const WaitFor& what, u64 seen, u64 waited_ns) {
+  const u64 word = context.word != nullptr ? ld_relaxed_sys(context.word) : 0;
+  if (word == 0) {
+    return false;
+  }
+  fault_calls::notice(context, word, what, seen, waited_ns);
+  return true;
+}
+
+/// Reports a fault of this rank. Only the first is kept; it also goes to every peer that has none yet. Where a peer's
+/// came first, that one is described: the caller leaves, and may be the last here to look.
+MOELINK_DEVICE void report_fault(const FaultContext& context, FaultKind kind, const WaitFor& what, u64 seen,
+                                 u64 waited_ns) {
+  fault_calls::report(context, kind, what, seen, waited_ns);
 }
 
 /// Whether the host has asked this rank to give up. Reads host memory: rarely.
