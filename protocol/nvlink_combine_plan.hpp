@@ -9,14 +9,27 @@ namespace moelink {
 
 /// Measured choices.
 struct NvlinkCombineTuning {
-  i32 teams;            ///< of a block, of kCombineTeamThreads each: as many as registers allow without spills
-  i32 teams_of_many_k;  ///< the same if top_k is above 8: more indices and weights are held
+  i32 teams;             ///< of a block, of kCombineTeamThreads each: as many as registers allow without spills
+  i32 teams_of_many_k;   ///< the same if top_k is above 8: more indices and weights are held
+  i64 late_flags_bytes;  ///< from so many bytes to send on, flags wait until the sender has summed rows of its own
 };
-inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3, .teams_of_many_k = 2};
+inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3, .teams_of_many_k = 2, .late_flags_bytes = 512 << 10};
 
 /// Threads that work on one row together.
 inline constexpr i32 kCombineTeamThreads = 128;
-inline constexpr i32 kCombineTeamScratchBytes = 16;
+
+/// Scratch of a team: four words, then what it has summed of one row of its own, as much as fits.
+struct CombineTeamScratch {
+  static constexpr i32 kWordBytes = 16;
+  static constexpr i32 kMostHeldBytes = 32 << 10;
+  i32 held_bytes;
+  i32 total;
+
+  MOELINK_DEVICE constexpr explicit CombineTeamScratch(const NvlinkCombineSpec& spec)
+      : held_bytes(static_cast<i32>(min_of(round_up(spec.hidden * bytes_of(spec.partial), kCombineTeamThreads * 32L),
+                                           static_cast<i64>(kMostHeldBytes)))),
+        total(kWordBytes + held_bytes) {}
+};
 
 /// Block size. `whole_sms`: a block has an SM for itself, and as many teams as fit; if not, one team.
 constexpr NvlinkCombineSpec with_threads(NvlinkCombineSpec spec, const LocalDevice& device, bool whole_sms) {
@@ -34,7 +47,8 @@ constexpr i32 combine_teams(const NvlinkCombineSpec& spec, const LocalDevice& de
 /// Scratch of one block.
 constexpr i32 combine_scratch_bytes(const NvlinkCombineSpec& spec, const LocalDevice& device) {
   const i32 pointers = device.is_host ? spec.num_ranks * static_cast<i32>(sizeof(void*)) : 0;
-  return combine_teams(spec, device) * kCombineTeamScratchBytes + pointers;
+  const i32 team_bytes = device.is_host ? CombineTeamScratch::kWordBytes : CombineTeamScratch(spec).total;
+  return combine_teams(spec, device) * team_bytes + pointers;
 }
 
 struct NvlinkCombinePlan {
@@ -42,6 +56,7 @@ struct NvlinkCombinePlan {
   i32 send_blocks = 1;      ///< NvlinkCombineArgs
   i32 sum_blocks = 1;       ///< likewise
   i32 first_sum_block = 0;  ///< likewise
+  i32 late_flags = 0;       ///< likewise
   friend constexpr bool operator==(const NvlinkCombinePlan&, const NvlinkCombinePlan&) = default;
 };
 
@@ -49,6 +64,7 @@ constexpr void apply(const NvlinkCombinePlan& plan, NvlinkCombineArgs& args) {
   args.send_blocks = plan.send_blocks;
   args.sum_blocks = plan.sum_blocks;
   args.first_sum_block = plan.first_sum_block;
+  args.late_flags = plan.late_flags;
 }
 
 /// A combine of up to `num_tokens` tokens here, on at most `max_blocks` blocks, which can all wait at the same time. The
@@ -61,12 +77,17 @@ constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i
   NvlinkCombinePlan plan;
   plan.grid = max_of(max_blocks, 1);
   const i64 teams = static_cast<i64>(plan.grid) * combine_teams(spec, device);
-  while (!device.is_host && plan.sum_blocks < partial_parts(spec.hidden) &&
-         plan.sum_blocks * 2 * (sums + partials) <= teams) {
-    plan.sum_blocks *= 2;
-  }
-  plan.send_blocks = plan.sum_blocks;
+  const auto blocks_of_row = [&](i64 rows, i64 free_teams) {
+    i32 blocks = 1;
+    while (!device.is_host && blocks < partial_parts(spec.hidden) && blocks * 2 * rows <= free_teams) blocks *= 2;
+    return blocks;
+  };
+  // Sends come first, since others wait for them; but a team for each sum, so that it need not wait for a send.
+  plan.send_blocks = blocks_of_row(partials, teams - sums);
+  plan.sum_blocks = blocks_of_row(sums, teams - partials * plan.send_blocks);
   plan.first_sum_block = static_cast<i32>(partials * plan.send_blocks % teams);
+  const bool many = partials * spec.hidden * bytes_of(spec.partial) >= kGpuCombineTuning.late_flags_bytes;
+  plan.late_flags = !device.is_host && many && !spec.has_remotes ? 1 : 0;
   return plan;
 }
 

@@ -9,16 +9,17 @@ namespace moelink {
 
 /// Measured choices.
 struct NvlinkDecodeTuning {
-  i32 threads;        ///< block size
-  i32 part_bytes;     ///< most bytes of a row that a block of that size holds (RowPart)
-  i32 blocks_per_sm;  ///< rows are shared by blocks while fewer than this times the SMs would be busy
-  i32 least_blocks;   ///< a grid is not smaller, however few the own tokens: others may have sent many
+  i32 threads;           ///< block size
+  i32 part_bytes;        ///< most bytes of a row that a block of that size holds (RowPart)
+  i32 blocks_per_sm;     ///< rows are shared by blocks while fewer than this times the SMs would be busy
+  i32 least_blocks;      ///< a grid is not smaller, however few the own tokens: others may have sent many
+  i64 late_flags_bytes;  ///< from so many bytes to send on, flags wait until own rows are placed
 };
 
 inline constexpr NvlinkDecodeTuning kGpuDecodeTuning{
-    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64};
+    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64, .late_flags_bytes = 512 << 10};
 inline constexpr NvlinkDecodeTuning kHostDecodeTuning{
-    .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256};
+    .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256, .late_flags_bytes = i64{1} << 62};
 
 constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& device) {
   return device.is_host ? kHostDecodeTuning : kGpuDecodeTuning;
@@ -45,11 +46,15 @@ struct NvlinkDecodePlan {
   i32 grid = 1;
   i32 parts = 1;  ///< of a row: LocalDispatchArgs::parts
   i32 scratch_bytes = 0;
+  i32 late_flags = 0;  ///< NvlinkDispatchArgs
   friend constexpr bool operator==(const NvlinkDecodePlan&, const NvlinkDecodePlan&) = default;
 };
 
 /// What a plan says to the kernel.
-constexpr void apply(const NvlinkDecodePlan& plan, NvlinkDispatchArgs& args) { args.local.parts = plan.parts; }
+constexpr void apply(const NvlinkDecodePlan& plan, NvlinkDispatchArgs& args) {
+  args.local.parts = plan.parts;
+  args.late_flags = plan.late_flags;
+}
 
 /// A dispatch of up to `num_tokens` tokens on at most `max_blocks` blocks, which can all wait at the same time; of these
 /// `sms` SMs (host: threads) are theirs. The other ranks are taken to have as many tokens.
@@ -63,6 +68,8 @@ constexpr NvlinkDecodePlan plan_nvlink_decode(const NvlinkDispatchSpec& spec, i6
   // Each token goes to at most top_k other ranks, and a block to spare publishes what is known about experts.
   const i64 others = min_of(spec.num_ranks / spec.tp_size - 1, spec.top_k);
   const i64 items = num_tokens * plan.parts * max_of(others, 1L) + (device.is_host ? 0 : 1);
+  const bool much = num_tokens * max_of(others, 1L) * spec.row_bytes >= tuning.late_flags_bytes;
+  plan.late_flags = much && !spec.has_remotes ? 1 : 0;
   const i64 least = spec.num_ranks > 1 ? tuning.least_blocks : 1;
   plan.grid = static_cast<i32>(max_of(min_of(max_of(items, least), static_cast<i64>(max_blocks)), 1L));
   plan.scratch_bytes = NvlinkDecodeScratch(spec, reuse_routing ? 0 : static_cast<i32>(num_tokens)).total;

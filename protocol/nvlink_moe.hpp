@@ -222,6 +222,7 @@ struct NvlinkDispatchArgs {
   i32 receives;  ///< this launch does dispatch_receive
   WireFormat format;
   i32 num_senders;  ///< prefill: blocks that send before they receive
+  i32 late_flags;   ///< decode: a launch that also receives sets flags when it has placed its own rows
   NvlinkShape shape;
   NvlinkLayout layout;
   NvlinkTables tables;
@@ -255,6 +256,7 @@ struct NvlinkCombineArgs {
   i32 send_blocks;         ///< blocks that share one partial row: a power of two, at most partial_parts(hidden)
   i32 sum_blocks;          ///< likewise for one token's sum
   i32 first_sum_block;     ///< the block that takes the first sum; the others follow. The first partial is block 0's
+  i32 late_flags;  ///< flags may wait until the next sum's own rows are read: there is much on the link before them
   NvlinkShape shape;
   NvlinkLayout layout;
   NvlinkTables tables;

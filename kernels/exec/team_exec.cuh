@@ -14,12 +14,12 @@ namespace moelink {
 
 /// The executor of one team: `kThreads` of the block's threads, a multiple of 32. Team t of block b is block
 /// t * (number of blocks) + b: the first ones are on SMs of their own.
-template <int kThreads, int kScratchBytes>
+template <int kThreads>
 class TeamExec : public DeviceExec {
  public:
   static_assert(kThreads % kWarpSize == 0, "a team is whole warps");
-  MOELINK_DEVICE explicit TeamExec(int num_teams)
-      : team_(static_cast<int>(threadIdx.x) / kThreads), num_teams_(num_teams) {}
+  MOELINK_DEVICE TeamExec(int num_teams, int scratch_bytes)
+      : team_(static_cast<int>(threadIdx.x) / kThreads), num_teams_(num_teams), scratch_bytes_(scratch_bytes) {}
 
   MOELINK_DEVICE int block() const { return team_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); }
   MOELINK_DEVICE int num_blocks() const { return num_teams_ * static_cast<int>(gridDim.x); }
@@ -43,26 +43,28 @@ class TeamExec : public DeviceExec {
 
   /// This team's scratch.
   MOELINK_DEVICE void* scratch() const {
-    return static_cast<unsigned char*>(DeviceExec::scratch()) + team_ * kScratchBytes;
+    return static_cast<unsigned char*>(DeviceExec::scratch()) + team_ * scratch_bytes_;
   }
 
  private:
   static constexpr int kFirstBarrier = 1;  // 0 is the whole block's
   int team_;
   int num_teams_;
+  int scratch_bytes_;
 };
 
 #endif
 
-/// The teams of `kThreads` threads of a block of `num_threads`, each with `kScratchBytes` of its scratch. On the host a
+/// The teams of `kThreads` threads of a block of `num_threads`, each with `scratch_bytes` of its scratch. On the host a
 /// block is one thread, and its own team.
-template <int kThreads, int kScratchBytes, class Exec>
-MOELINK_DEVICE auto as_team(const Exec& ex, int num_threads) {
+template <int kThreads, class Exec>
+MOELINK_DEVICE auto as_team(const Exec& ex, int num_threads, int scratch_bytes) {
 #if MOELINK_ON_DEVICE
   (void)ex;
-  return TeamExec<kThreads, kScratchBytes>(num_threads / kThreads);
+  return TeamExec<kThreads>(num_threads / kThreads, scratch_bytes);
 #else
   (void)num_threads;
+  (void)scratch_bytes;
   return ex;
 #endif
 }

@@ -41,6 +41,13 @@ struct RowPiece {
   i32 num_parts = 1;
 };
 
+/// One block's piece of a partial row that it sends.
+struct CombineSend {
+  i32 group = 0;  ///< whose slot it is
+  i32 home = 0;   ///< the rank it goes to
+  RowPiece piece;
+};
+
 /// How rows are cut: elements of wire parts.
 template <class S>
 MOELINK_DEVICE i32 first_element_of_part(S spec, i32 part) {
@@ -66,8 +73,8 @@ class CombineSends {
     num_items_ = (most_slots * num_sources_) << log2_blocks_;
   }
 
-  /// Moves on to the block's next piece; false: there is none. The same in all threads.
-  MOELINK_DEVICE bool next(S spec) {
+  /// The block's next piece; false: there is none. The same in all threads.
+  MOELINK_DEVICE bool next(S spec, CombineSend& send) {
     for (;; ++round_) {
       const i32 first = round_ * ex_.num_blocks();
       if (first >= num_items_) return false;
@@ -75,23 +82,20 @@ class CombineSends {
       if (item >= num_items_) continue;
       const u32 row = static_cast<u32>(item >> log2_blocks_);
       const i32 slot = static_cast<i32>(row / static_cast<u32>(num_sources_));
-      group_ = source(static_cast<i32>(row % static_cast<u32>(num_sources_)));
-      if (slot >= slots_of(group_)) continue;
-      home_ = group_ * spec().tp_size;
+      const i32 group = source(static_cast<i32>(row % static_cast<u32>(num_sources_)));
+      if (slot >= slots_of(group)) continue;
+      i32 home = group * spec().tp_size;
       if (spec().tp_size > 1) {
-        const i32 token = args_.tables.received_token[group_ * args_.shape.max_tokens + slot];
-        home_ += static_cast<i32>(static_cast<u32>(token) % static_cast<u32>(spec().tp_size));
-        if (home_ == args_.window.rank) continue;
+        const i32 token = args_.tables.received_token[group * args_.shape.max_tokens + slot];
+        home += static_cast<i32>(static_cast<u32>(token) % static_cast<u32>(spec().tp_size));
+        if (home == args_.window.rank) continue;
       }
       const i32 parts = partial_parts(spec().hidden) >> log2_blocks_;
-      piece_ = {slot, (item & ((1 << log2_blocks_) - 1)) * parts, parts};
+      send = {group, home, {slot, (item & ((1 << log2_blocks_) - 1)) * parts, parts}};
       ++round_;
       return true;
     }
   }
-  MOELINK_DEVICE i32 group() const { return group_; }
-  MOELINK_DEVICE i32 home() const { return home_; }
-  MOELINK_DEVICE const RowPiece& piece() const { return piece_; }
 
  private:
   MOELINK_DEVICE i32 source(i32 i) const { return (own_group_ + 1 + i) % num_groups_; }
@@ -107,9 +111,6 @@ class CombineSends {
   i32 num_sources_ = 0;
   i32 num_items_ = 0;  // the host sees to it that 32 bits are enough
   i32 round_ = 0;
-  i32 group_ = 0;
-  i32 home_ = 0;
-  RowPiece piece_;
 };
 
 /// The tokens that one block sums: those whose home is this rank; or, `copies`, those that other members sum.
@@ -160,14 +161,15 @@ struct NvlinkCombine {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    run_block(as_team<kCombineTeamThreads, kCombineTeamScratchBytes>(ex, spec().threads), spec, args);
+    run_block(as_team<kCombineTeamThreads>(ex, spec().threads, CombineTeamScratch(spec()).total), spec, args);
   }
 
  private:
   template <class Exec, class S>
   MOELINK_DEVICE static void run_block(const Exec& ex, S spec, const Args& args) {
     const NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
-                           args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send);
+                           args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send,
+                           ex.block() == 0);
     const u64 epoch = call.value();
     // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
     if (args.tables.num_received[args.window.rank / spec().tp_size] == NvlinkTables::kNoDispatch) return;
@@ -178,21 +180,30 @@ struct NvlinkCombine {
     CombineSums<Exec, S> sums(ex, spec, args, false);
     if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
     bool is_whole = true;  // no fault so far
+    CombineSend next;
+    bool sends_next = sends.next(spec, next);
     while (is_whole) {
-      const bool sends_now = sends.next(spec);
       const bool may_sum = args.receives != 0 && sums.has();
+      const CombineSend sent = next;
       bool arrived = false;
-      if (sends_now) {
-        store_partial(ex, spec, args, sends);
+      bool is_late = false;  // its flags come when own rows are summed
+      if (sends_next) {
+        store_partial(ex, spec, args, sent);
         // The barrier before the release is also the one behind the look at what has come.
         bool waits = !may_sum;
         if (may_sum && ex.thread() < Exec::kWarpSize) waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
         arrived = !ex.sync_block_or(waits);
-        release_partial(ex, spec, args, sends, epoch);
+        sends_next = sends.next(spec, next);
+        // A release waits until all that the SM has stored has reached its rank: with much on the link, it comes after what can
+        // be done meanwhile.
+        is_late = !spec().has_remotes && args.late_flags != 0 && !sends_next && may_sum && !arrived;
+        if (!is_late) release_partial(ex, spec, args, sent, epoch);
+        if (sends_next && !arrived) continue;
       }
-      if (sends_now && !arrived) continue;
       if (!may_sum) break;
-      is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, arrived);
+      is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, arrived, [&] {
+        if (is_late) release_partial(ex, spec, args, sent, epoch);
+      });
       sums.advance();
     }
     if (args.receives != 0) {
@@ -311,31 +322,36 @@ struct NvlinkCombine {
   }
 
   template <class Exec, class S>
-  MOELINK_DEVICE static void store_partial(const Exec& ex, S spec, const Args& args,
-                                           const CombineSends<Exec, S>& sends) {
-    const RowPiece& piece = sends.piece();
-    const i64 slot = static_cast<i64>(sends.group()) * args.shape.max_tokens + piece.index;
+  MOELINK_DEVICE static void store_partial(const Exec& ex, S spec, const Args& args, const CombineSend& send) {
+    const RowPiece& piece = send.piece;
+    const i64 slot = static_cast<i64>(send.group) * args.shape.max_tokens + piece.index;
     RowSum sum = rows_of(args, slot * spec().top_k);
-    sum.output = partial_at(spec, args, sends.home(), piece.index);
-    sum.num_tokens = args.tables.num_received + sends.group();
+    sum.output = partial_at(spec, args, send.home, piece.index);
+    sum.num_tokens = args.tables.num_received + send.group;
     sum.token = piece.index;
-    reduce_range(ex, PartialSpec<S>{spec}, sum, first_element_of_part(spec, piece.first_part),
-                 first_element_of_part(spec, piece.first_part + piece.num_parts));
+    store_own_partial(ex, spec, sum, first_element_of_part(spec, piece.first_part),
+                      first_element_of_part(spec, piece.first_part + piece.num_parts));
   }
 
   template <class Exec, class S>
-  MOELINK_DEVICE static void release_partial(const Exec& ex, S spec, const Args& args,
-                                             const CombineSends<Exec, S>& sends, u64 epoch) {
-    const RowPiece& piece = sends.piece();
-    if (const Remotes<S> remotes(spec, args.remote); remotes.has(sends.home())) {
+  MOELINK_DEVICE static void release_partial(const Exec& ex, S spec, const Args& args, const CombineSend& send,
+                                             u64 epoch) {
+    const RowPiece& piece = send.piece;
+    if (const Remotes<S> remotes(spec, args.remote); remotes.has(send.home)) {
       if (ex.thread() == 0) {
-        remotes.add_piece(args.fault, remote_rows(spec, args, epoch), sends.home(), piece.index);
+        remotes.add_piece(args.fault, remote_rows(spec, args, epoch), send.home, piece.index);
       }
       return;
     }
-    u64* const flags = flags_of(spec, args, sends.home(), args.window.rank) +
+    u64* const flags = flags_of(spec, args, send.home, args.window.rank) +
                        static_cast<i64>(piece.index) * kMaxWireParts + piece.first_part;
+    MOELINK_NO_UNROLL
     for (i32 part = ex.thread(); part < piece.num_parts; part += ex.num_threads()) st_release_sys(flags + part, epoch);
+  }
+
+  template <class Exec, class S>
+  MOELINK_DEVICE static HeldPartial held_partial(const Exec& ex, S spec) {
+    return {static_cast<u8*>(ex.scratch()) + CombineTeamScratch::kWordBytes, CombineTeamScratch(spec()).held_bytes};
   }
 
   /// The rows here of a slot's entries; `first_entry` counts slots of all sources.
@@ -377,10 +393,11 @@ struct NvlinkCombine {
     return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
-  /// By the block; false: a fault. `arrived`: the partials are known to be here.
-  template <class Exec, class S>
+  /// By the block; false: a fault. `arrived`: the partials are known to be here. `before_wait()` is called once, when own rows
+  /// are summed.
+  template <class Exec, class S, class BeforeWait>
   MOELINK_DEVICE static bool sum_token(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch,
-                                       bool arrived) {
+                                       bool arrived, BeforeWait&& before_wait) {
     const i64 token = piece.index;
     const i64 slots = args.shape.max_tokens;
     const i64 own_slot = args.tables.slot_of_token[args.window.rank * slots + token];
@@ -406,6 +423,7 @@ struct NvlinkCombine {
         .first_rank = args.window.rank / spec().tp_size * spec().tp_size,
         .num_ranks = spec().tp_size};
     const auto wait = [&] {
+      before_wait();
       if (arrived) return true;
       bool failed = false;
       if (ex.thread() < Exec::kWarpSize) {
@@ -417,7 +435,7 @@ struct NvlinkCombine {
       return !ex.sync_block_or(failed);
     };
     if (!sum_partials(ex, spec, sum, copies, first_element_of_part(spec, piece.first_part),
-                      first_element_of_part(spec, piece.first_part + piece.num_parts), wait)) {
+                      first_element_of_part(spec, piece.first_part + piece.num_parts), held_partial(ex, spec), wait)) {
       return false;
     }
     if (spec().tp_size > 1) {

@@ -48,7 +48,7 @@ struct NvlinkDecode {
           slots_(spec, args),
           parts_(spec, args),
           epoch_(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
-                 args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send),
+                 args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send, is_last()),
           tokens_(ex, spec, args, at_),
           part_(spec),
           rows_(scratch<i32>(at_.rows)),
@@ -68,7 +68,10 @@ struct NvlinkDecode {
       if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
       if (args_.sends != 0) {
         if (is_last()) send_header();
-        for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) send_part(index);
+        MOELINK_NO_UNROLL
+        for (i32 index = ex_.block(); index < num_items && !sends_second(); index += ex_.num_blocks()) {
+          send_part(index);
+        }
         if (is_last()) publish_sent();
       }
       const bool failed = args_.receives != 0 && !receive(num_items);
@@ -83,6 +86,14 @@ struct NvlinkDecode {
     // Worked out where they are wanted: cheaper than a register each.
     [[nodiscard]] MOELINK_DEVICE bool reuses() const { return args_.format.reuse_routing != 0; }
     [[nodiscard]] MOELINK_DEVICE bool is_last() const { return ex_.block() == ex_.num_blocks() - 1; }
+    /// A release waits until all that the SM has stored has reached its rank: with much on the link, flags come after own
+    /// rows, which need no link.
+    [[nodiscard]] MOELINK_DEVICE bool has_late_flags() const {
+      return !spec_().has_remotes && args_.late_flags != 0 && args_.receives != 0;
+    }
+    /// Then half of the blocks place their own rows first and send after, so that what the other half has sent is placed while
+    /// this half's rows travel.
+    [[nodiscard]] MOELINK_DEVICE bool sends_second() const { return has_late_flags() && ex_.block() % 2 != 0; }
     [[nodiscard]] MOELINK_DEVICE i32 rank() const { return args_.window.rank; }
     [[nodiscard]] MOELINK_DEVICE i32 group() const { return rank() / spec_().tp_size; }
     /// A flag for each slot and part.
@@ -114,6 +125,7 @@ struct NvlinkDecode {
       if (!reuses()) {
         tokens_.find(ex_, token);
       } else {
+        MOELINK_NO_UNROLL
         for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
           tokens_.slots[to] = args_.tables.slot_of_token[to * args_.shape.max_tokens + token];
         }
@@ -173,6 +185,7 @@ struct NvlinkDecode {
       const i32 token = part_.token();
       if (token >= num_tokens_) return;
       find(token);
+      MOELINK_NO_UNROLL
       for (i32 step = 1; step < spec_().num_ranks; ++step) {
         const i32 to = (rank() + step) % spec_().num_ranks;
         if (!sends_to(to)) continue;
@@ -180,8 +193,18 @@ struct NvlinkDecode {
         if (part_.is_first() && !reuses()) send_record(slots_.record(to, group(), tokens_.slots[to]), to);
       }
       if (part_.is_first() && !reuses()) publish_slots(token);
+      if (has_late_flags()) return;
       ex_.sync_block();
+      release_part(index);
+    }
+
+    /// By the block, a block barrier after the part was sent.
+    MOELINK_DEVICE void release_part(i32 index) {
+      const i32 token = index >> parts_.log2_parts;
+      if (token >= num_tokens_) return;
+      find(token);
       const i32 part = index & ((1 << parts_.log2_parts) - 1);
+      MOELINK_NO_UNROLL
       for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
         if (!sends_to(to)) continue;
         if (slots_.remotes().has(to)) {
@@ -202,6 +225,7 @@ struct NvlinkDecode {
     }
 
     MOELINK_DEVICE void publish_slots(i32 token) const {
+      MOELINK_NO_UNROLL
       for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
         const i32 slot = tokens_.slots[to];
         args_.tables.slot_of_token[to * args_.shape.max_tokens + token] = slot;
@@ -257,7 +281,15 @@ struct NvlinkDecode {
         report_block_sum(ex_, &args_.local.status->peer_counts_clamped, clamped, scratch<u32>(at_.sum));
       }
       // The last one first: it is still held.
+      MOELINK_NO_UNROLL
       for (i32 index = last_item(num_items); index >= 0; index -= ex_.num_blocks()) place_part(places, index);
+      if (has_late_flags()) {
+        MOELINK_NO_UNROLL
+        for (i32 index = ex_.block(); index < num_items && sends_second(); index += ex_.num_blocks()) send_part(index);
+        ex_.sync_block();
+        MOELINK_NO_UNROLL
+        for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) release_part(index);
+      }
       if (!reuses()) {
         fill_pads_of_places(ex_, spec_, args_, places);
       } else {
@@ -312,6 +344,7 @@ struct NvlinkDecode {
     /// By the last block: what is known once the headers are there.
     MOELINK_DEVICE void publish_received(const SourceHeaders<S>& headers, const Places<S>& places) const {
       const u32 dropped = publish_places(ex_, args_, places);
+      MOELINK_NO_UNROLL
       for (i32 source = ex_.thread(); source < places.num_groups; source += ex_.num_threads()) {
         args_.tables.num_received[source] = headers.num_slots(source);
       }

@@ -19,13 +19,17 @@ MOELINK_DEVICE constexpr FaultPhase fault_phase_of(NvlinkPhase phase) {
 
 class NvlinkEpoch {
  public:
-  /// By all threads, on entry: the load is under way while other work is done. The launch runs the phases first .. last.
-  MOELINK_DEVICE NvlinkEpoch(const NvlinkTables& tables, NvlinkPhase first, NvlinkPhase last)
+  /// By all threads, on entry: the loads are under way while other work is done. The launch runs the phases first .. last,
+  /// at most two.
+  MOELINK_DEVICE NvlinkEpoch(const NvlinkTables& tables, NvlinkPhase first, NvlinkPhase last, bool is_keeper)
       : tables_(tables), first_(first), last_(last) {
     const bool starts_epoch = first == NvlinkPhase::dispatch_send;
     const NvlinkPhase before =
         starts_epoch ? NvlinkPhase::combine_receive : static_cast<NvlinkPhase>(static_cast<i32>(first) - 1);
     value_ = *word(before) + (starts_epoch ? 1 : 0);
+    if (!is_keeper) return;
+    completed_[0] = *word(first);
+    completed_[1] = *word(last);
   }
 
   /// The number of this call: 1, 2, ...
@@ -33,13 +37,8 @@ class NvlinkEpoch {
 
   /// By one thread of the keeper, before the launch waits for anything: a call out of order is a fault.
   MOELINK_DEVICE void check_order(const FaultContext& context) const {
-    for (i32 phase = static_cast<i32>(first_); phase <= static_cast<i32>(last_); ++phase) {
-      const u64 completed = *word(static_cast<NvlinkPhase>(phase));
-      if (completed + 1 == value_) continue;
-      const WaitFor what{
-          .phase = fault_phase_of(static_cast<NvlinkPhase>(phase)), .epoch = value_, .expected = value_ - 1};
-      report_fault(context, FaultKind::out_of_order, what, completed, 0);
-    }
+    check_order(context, first_, completed_[0]);
+    check_order(context, last_, completed_[1]);
   }
 
   /// By one thread of the keeper, at its end; not after a fault. The next launch in stream order sees it.
@@ -50,6 +49,11 @@ class NvlinkEpoch {
   }
 
  private:
+  MOELINK_DEVICE void check_order(const FaultContext& context, NvlinkPhase phase, u64 completed) const {
+    if (completed + 1 == value_) return;
+    const WaitFor what{.phase = fault_phase_of(phase), .epoch = value_, .expected = value_ - 1};
+    report_fault(context, FaultKind::out_of_order, what, completed, 0);
+  }
   MOELINK_DEVICE u64* word(NvlinkPhase phase) const {
     return tables_.epochs + static_cast<i32>(phase) * NvlinkTables::kEpochStride;
   }
@@ -58,6 +62,7 @@ class NvlinkEpoch {
   NvlinkPhase first_;
   NvlinkPhase last_;
   u64 value_;
+  u64 completed_[2] = {};  ///< keeper: how often the launch's own phases were. Behind rows these loads would queue
 };
 
 }  // namespace moelink

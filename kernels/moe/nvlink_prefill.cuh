@@ -33,9 +33,9 @@ struct NvlinkPrefill {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    const NvlinkEpoch epoch(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
-                            args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send);
     const bool keeps = ex.block() == 0;
+    const NvlinkEpoch epoch(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
+                            args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send, keeps);
     if (keeps && ex.thread() == 0) epoch.check_order(args.local.fault);
     const NvlinkPrefillScratch at(spec(), args.local.ring_bytes);
     u8* scratch = static_cast<u8*>(ex.scratch());

@@ -5,23 +5,10 @@
 
 #include "moelink/device/moe/remotes.cuh"
 #include "moelink/device/primitives/row_reduce.cuh"
+#include "moelink/device/primitives/sparse_rows.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
 
 namespace moelink {
-
-/// What a rank sends home instead of a token's rows: their weighted sum, as the local combine computes it, in another
-/// type.
-template <class S>
-struct PartialSpec {
-  S spec;
-  MOELINK_DEVICE constexpr LocalCombineSpec operator()() const {
-    return {.hidden = spec().hidden,
-            .top_k = spec().top_k,
-            .threads = spec().threads,
-            .input = spec().input,
-            .output = spec().partial};
-  }
-};
 
 /// One token's sum. Addresses are multiples of 16 bytes.
 struct PartialSum {
@@ -67,18 +54,74 @@ struct ResultCopies {
   }
 };
 
+/// Block scratch that keeps what a block has summed of one row of its own, as much as fits. (Not used on the host.)
+struct HeldPartial {
+  u8* bytes;
+  i32 size_bytes;  ///< at least what all threads hold at once
+};
+
 #if MOELINK_ON_DEVICE
 
+/// How a rank's partial sums are computed and added: kUnit elements at once, kUnits times a thread.
+template <auto kSpec>
+struct PartialUnits {
+  static constexpr bool kAllFloats =
+      kSpec.input == Element::float32 && kSpec.partial == Element::float32 && kSpec.output == Element::float32;
+  static constexpr int kUnit = kAllFloats ? 4 : 8;
+  static constexpr int kUnits = 4;
+  static constexpr int kUnitsOfSum = 2;
+  static constexpr int kBytes = kUnit * bytes_of(kSpec.partial);
+  using Partial = Elements<kSpec.partial, kUnit>;
+};
+
+/// By the block: units [begin, end) of the weighted sum of a token's rows here, rounded; store(unit, partial) takes each.
+template <class Exec, class S, class Store>
+MOELINK_DEVICE void sum_own_rows(const Exec& ex, S, const RowSum& sum, int begin, int end, Store&& store) {
+  using Units = PartialUnits<S{}()>;
+  SparseRows<S{}(), Units::kUnit> rows(sum);
+  rows.load(ex);
+  const int step = ex.num_threads();
+  // All threads go round together: rows are dealt out by whole warps.
+  const auto sum_units = [&]<int kUnits>(int first) {
+    const int unit = first + ex.thread();
+    float totals[kUnits][Units::kUnit] = {};
+    rows.template add_to<kUnits>(totals, unit, step, end);
+    MOELINK_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      if (unit + u * step >= end) continue;
+      typename Units::Partial rounded;
+      rounded.from_floats(totals[u]);
+      store(unit + u * step, rounded);
+    }
+  };
+  int first = begin;
+  MOELINK_NO_UNROLL
+  for (; first + step < end; first += Units::kUnits * step) sum_units.template operator()<Units::kUnits>(first);
+  if (first < end) sum_units.template operator()<1>(first);
+}
+
+/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, of the sum of a token's rows here, to
+/// its output.
+template <class Exec, class S>
+MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum, int begin, int end) {
+  using Units = PartialUnits<S{}()>;
+  sum_own_rows(ex, spec, sum, begin / Units::kUnit, end / Units::kUnit,
+               [&](int unit, const typename Units::Partial& partial) {
+                 partial.store(sum.output + static_cast<i64>(unit) * Units::kBytes);
+               });
+}
+
 /// By the block: elements [begin, end), multiples of kPartialUnit or the row's end. `arrived()`, by the whole block once
-/// the own rows are under way, says whether the other ranks' partials may be read; false: nothing is written.
+/// its own rows are summed (of what does not fit in `held`, later), says whether the other ranks' partials may be read; false: nothing is written.
 template <class Exec, class S, class Arrived>
 MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, int begin,
-                                 int end, Arrived&& arrived) {
+                                 int end, const HeldPartial& held, Arrived&& arrived) {
   constexpr auto kSpec = S{}();
-  constexpr bool kAllFloats =
-      kSpec.input == Element::float32 && kSpec.partial == Element::float32 && kSpec.output == Element::float32;
-  constexpr int kUnit = kAllFloats ? 4 : 8;
-  constexpr int kPartialBytes = kUnit * bytes_of(kSpec.partial);
+  using Units = PartialUnits<kSpec>;
+  using Partial = typename Units::Partial;
+  constexpr int kUnit = Units::kUnit;
+  constexpr int kUnits = Units::kUnitsOfSum;
+  constexpr int kPartialBytes = Units::kBytes;
   constexpr int kOutBytes = kUnit * bytes_of(kSpec.output);
   constexpr int kRanksAtOnce = min_of(kSpec.num_ranks, 64 / kPartialBytes);
 
@@ -91,63 +134,73 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
   };
   load_slots(0);
   const bool has_own = sum.own.indices != nullptr;
-  HeldRows<kSpec, kUnit> rows;
-  if (has_own) rows.load(sum.own);
 
-  for (int first_unit = begin / kUnit; first_unit < end / kUnit; first_unit += ex.num_threads()) {
-    const int unit = first_unit + ex.thread();
-    const bool has_unit = unit < end / kUnit;
-    u8* const out = sum.own.output + static_cast<i64>(unit) * kOutBytes;
-    float own[kUnit];
-    MOELINK_UNROLL
-    for (int i = 0; i < kUnit; ++i) own[i] = 0.0F;
-    if (has_unit && has_own) {
-      rows.add_to(own, sum.own, unit);
-      Elements<kSpec.partial, kUnit> rounded;
-      rounded.from_floats(own);
-      rounded.to_floats(own);
+  const int step = ex.num_threads();
+  const int units_held = held.size_bytes / kPartialBytes / step * step;
+  for (int base = begin / kUnit; base < end / kUnit; base += units_held) {
+    const int stop = min_of(base + units_held, end / kUnit);
+    if (has_own) {
+      sum_own_rows(ex, spec, sum.own, base, stop, [&](int unit, const Partial& partial) {
+        partial.store_scratch(held.bytes + (unit - base) * kPartialBytes);
+      });
     }
-    if (first_unit == begin / kUnit && !arrived()) return false;
-    if (!has_unit) continue;
+    if (base == begin / kUnit && !arrived()) return false;
 
-    float total[kUnit];
-    MOELINK_UNROLL
-    for (int i = 0; i < kUnit; ++i) total[i] = 0.0F;
-    Elements<kSpec.output, kUnit> result;
-    if (sum.own.accumulate) {
-      result.load(out);
-      result.to_floats(total);
-    }
-    for (int first = 0; first < kSpec.num_ranks; first += kRanksAtOnce) {
-      if constexpr (kSpec.num_ranks > kRanksAtOnce) load_slots(first);
-      Elements<kSpec.partial, kUnit> partials[kRanksAtOnce];
+    for (int unit = base + ex.thread(); unit < stop; unit += kUnits * step) {
+      float totals[kUnits][kUnit];
+      Elements<kSpec.output, kUnit> results[kUnits];
+      const auto exists = [&](int u) { return unit + u * step < stop; };
+      const auto out_bytes = [&](int u) { return static_cast<i64>(unit + u * step) * kOutBytes; };
       MOELINK_UNROLL
-      for (int j = 0; j < kRanksAtOnce; ++j) {
-        const int rank = first + j;
-        if (rank >= kSpec.num_ranks || rank == sum.rank || static_cast<u32>(slots[j]) >= sum.slots) continue;
-        partials[j].load_from_peer(partial_of(spec, sum, rank, slots[j]) + static_cast<i64>(unit) * kPartialBytes);
+      for (int u = 0; u < kUnits; ++u) {
+        MOELINK_UNROLL
+        for (int i = 0; i < kUnit; ++i) totals[u][i] = 0.0F;
+        if (!sum.own.accumulate || !exists(u)) continue;
+        results[u].load(sum.own.output + out_bytes(u));
+        results[u].to_floats(totals[u]);
       }
-      MOELINK_UNROLL
-      for (int j = 0; j < kRanksAtOnce; ++j) {
-        const int rank = first + j;
-        if (rank >= kSpec.num_ranks || static_cast<u32>(slots[j]) >= sum.slots) continue;
-        float values[kUnit];
-        if (rank == sum.rank) {
+      for (int first = 0; first < kSpec.num_ranks; first += kRanksAtOnce) {
+        if constexpr (kSpec.num_ranks > kRanksAtOnce) load_slots(first);
+        Partial partials[kUnits][kRanksAtOnce];
+        const auto skips = [&](int j, int u) {
+          return first + j >= kSpec.num_ranks || static_cast<u32>(slots[j]) >= sum.slots || !exists(u);
+        };
+        MOELINK_UNROLL
+        for (int u = 0; u < kUnits; ++u) {
           MOELINK_UNROLL
-          for (int i = 0; i < kUnit; ++i) values[i] = own[i];
-        } else {
-          partials[j].to_floats(values);
+          for (int j = 0; j < kRanksAtOnce; ++j) {
+            const int rank = first + j;
+            if (skips(j, u)) continue;
+            if (rank == sum.rank) {
+              partials[u][j].load_scratch(held.bytes + (unit + u * step - base) * kPartialBytes);
+            } else {
+              partials[u][j].load_from_peer(partial_of(spec, sum, rank, slots[j]) +
+                                            static_cast<i64>(unit + u * step) * kPartialBytes);
+            }
+          }
         }
         MOELINK_UNROLL
-        for (int i = 0; i < kUnit; ++i) total[i] = add_rn(total[i], values[i]);
+        for (int u = 0; u < kUnits; ++u) {
+          MOELINK_UNROLL
+          for (int j = 0; j < kRanksAtOnce; ++j) {
+            if (skips(j, u)) continue;
+            float values[kUnit];
+            partials[u][j].to_floats(values);
+            MOELINK_UNROLL
+            for (int i = 0; i < kUnit; ++i) totals[u][i] = add_rn(totals[u][i], values[i]);
+          }
+        }
       }
-    }
-    result.from_floats(total);
-    result.store(out);
-    if constexpr (kSpec.tp_size > 1) {
       MOELINK_UNROLL
-      for (int v = 0; v < result.kVectors; ++v)
-        copies.store(static_cast<i64>(unit) * kOutBytes + v * 16, result.vectors[v]);
+      for (int u = 0; u < kUnits; ++u) {
+        if (!exists(u)) continue;
+        results[u].from_floats(totals[u]);
+        results[u].store(sum.own.output + out_bytes(u));
+        if constexpr (kSpec.tp_size > 1) {
+          MOELINK_UNROLL
+          for (int v = 0; v < results[u].kVectors; ++v) copies.store(out_bytes(u) + v * 16, results[u].vectors[v]);
+        }
+      }
     }
   }
   return true;
@@ -155,9 +208,29 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
 
 #else
 
+/// What a rank sends home instead of a token's rows: their weighted sum, as the local combine computes it, in another
+/// type.
+template <class S>
+struct PartialSpec {
+  S spec;
+  MOELINK_DEVICE constexpr LocalCombineSpec operator()() const {
+    return {.hidden = spec().hidden,
+            .top_k = spec().top_k,
+            .threads = spec().threads,
+            .input = spec().input,
+            .output = spec().partial};
+  }
+};
+
+/// Elements [begin, end) of the sum of a token's rows here, to its output.
+template <class Exec, class S>
+void store_own_partial(const Exec& ex, S spec, const RowSum& sum, i64 begin, i64 end) {
+  reduce_range(ex, PartialSpec<S>{spec}, sum, begin, end);
+}
+
 template <class Exec, class S, class Arrived>
 bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, i64 begin, i64 end,
-                  Arrived&& arrived) {
+                  const HeldPartial&, Arrived&& arrived) {
   if (begin >= end) return true;
   if (!arrived()) return false;
   const i64 in_bytes = bytes_of(spec().input);

@@ -57,6 +57,15 @@ struct Elements {
     MOELINK_UNROLL
     for (int v = 0; v < kVectors; ++v) st_v4(address + v * 16, vectors[v]);
   }
+  /// In block scratch.
+  MOELINK_DEVICE void load_scratch(const u8* address) {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) vectors[v] = reinterpret_cast<const Vec16*>(address)[v];
+  }
+  MOELINK_DEVICE void store_scratch(u8* address) const {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) reinterpret_cast<Vec16*>(address)[v] = vectors[v];
+  }
   MOELINK_DEVICE void to_floats(float* values) const {
     MOELINK_UNROLL
     for (int v = 0; v < kVectors; ++v) unpack<E>(vectors[v], values + v * kPerVector);

@@ -149,6 +149,7 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
       .send_blocks = c.send_blocks,
       .sum_blocks = c.sum_blocks,
       .first_sum_block = c.first_sum_block,
+      .late_flags = c.late_flags ? 1 : 0,
       .shape = shape_,
       .layout = layout_,
       .tables = {.epochs = mine.epochs.data(),

@@ -40,6 +40,7 @@ struct CombineCase {
   int send_blocks = 1;  ///< NvlinkCombineArgs
   int sum_blocks = 1;
   int first_sum_block = 0;
+  bool late_flags = false;
 
   [[nodiscard]] int num_groups() const { return num_ranks / tp_size; }
   [[nodiscard]] NvlinkCombineSpec spec() const {

@@ -70,7 +70,8 @@ TEST(NvlinkCombine, RowsInPartsOfEveryBlockCountAreWhole) {
                .grid = 3,
                .send_blocks = send_blocks,
                .sum_blocks = sum_blocks,
-               .first_sum_block = sum_blocks % 3},
+               .first_sum_block = sum_blocks % 3,
+               .late_flags = send_blocks > sum_blocks},
               std::to_string(hidden));
       }
     }

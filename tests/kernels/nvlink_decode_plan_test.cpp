@@ -1,5 +1,6 @@
 // The launch of NvlinkDecode as a pure function.
 #include "moelink/protocol/nvlink_decode_plan.hpp"
+#include "moelink/protocol/nvlink_combine_plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,30 @@ TEST(NvlinkDecodePlan, ScratchOfReusedRoutingDoesNotGrowWithTokens) {
   };
   EXPECT_EQ(bytes(0), bytes(256));
   EXPECT_LT(bytes(256), plan_nvlink_decode(spec_of(14336), 256, false, 264, 132, kGpu).scratch_bytes);
+}
+
+TEST(NvlinkDecodePlan, FlagsAreLateWhereMuchTravelsByLinkAndNeverForRemotes) {
+  const auto late = [](NvlinkDispatchSpec spec, i64 tokens) {
+    return plan_nvlink_decode(spec, tokens, false, 264, 132, kGpu).late_flags != 0;
+  };
+  EXPECT_FALSE(late(spec_of(14336), 1));
+  EXPECT_TRUE(late(spec_of(14336), 128));
+  NvlinkDispatchSpec with_remotes = spec_of(14336);
+  with_remotes.has_remotes = true;
+  EXPECT_FALSE(late(with_remotes, 128));
+}
+
+TEST(NvlinkCombinePlan, EverySumHasATeamOfItsOwnWhileThereAreEnough) {
+  const NvlinkCombineSpec spec =
+      with_threads({.hidden = 7168, .num_ranks = 2, .tp_size = 1, .top_k = 8, .threads = 0}, kGpu, true);
+  const i64 teams = i64{132} * combine_teams(spec, kGpu);
+  for (const i64 tokens : {1, 8, 32, 64, 128}) {
+    const NvlinkCombinePlan plan = plan_nvlink_combine(spec, tokens, 132, kGpu);
+    EXPECT_LE(tokens * (plan.send_blocks + plan.sum_blocks), teams) << tokens;
+    EXPECT_EQ(tokens * plan.send_blocks, plan.first_sum_block) << tokens;
+  }
+  EXPECT_EQ(1, plan_nvlink_combine(spec, 4096, 132, kGpu).send_blocks);
+  EXPECT_EQ(partial_parts(7168), plan_nvlink_combine(spec, 1, 132, kGpu).send_blocks);
 }
 
 }  // namespace

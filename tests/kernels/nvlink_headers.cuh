@@ -15,7 +15,7 @@ struct CombineHeadersOf {
 
   template <class Exec, class S>
   static void run(const Exec& ex, S spec, const Args& args) {
-    const NvlinkEpoch epoch(args.tables, NvlinkPhase::combine_send, NvlinkPhase::combine_receive);
+    const NvlinkEpoch epoch(args.tables, NvlinkPhase::combine_send, NvlinkPhase::combine_receive, ex.block() == 0);
     if (ex.block() != 0) return;
     epoch.check_order(args.local.fault);
     const u32 tag = tag_of(epoch.value());
@@ -44,7 +44,7 @@ struct DispatchHeaders {
 
   template <class Exec, class S>
   static void run(const Exec& ex, S spec, const Args& args) {
-    const NvlinkEpoch epoch(args.tables, NvlinkPhase::dispatch_send, NvlinkPhase::dispatch_receive);
+    const NvlinkEpoch epoch(args.tables, NvlinkPhase::dispatch_send, NvlinkPhase::dispatch_receive, ex.block() == 0);
     const bool keeps = ex.block() == 0;
     SourceHeaders<S> headers(spec, ex.scratch(), 0);
     Places<S> places(spec, args, ex.scratch(), 0);

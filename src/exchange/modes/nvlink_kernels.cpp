@@ -159,6 +159,7 @@ void NvlinkKernels::launch_decode(const DispatchKernels& kernels, const Dispatch
   };
   NvlinkDecodePlan plan = plan_for(now);
   plan.parts = plan_for(budget).parts;
+  if (budget.is_shared) plan.late_flags = 0;  // there is no link to wait for
   apply(plan, args);
   kernels.decode.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
@@ -175,8 +176,9 @@ void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const Nvli
                             NvlinkCombineArgs args, StreamView stream) const {
   const Kernel<NvlinkCombine>& kernel = combine_[call.types];
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
-  const NvlinkCombinePlan plan =
+  NvlinkCombinePlan plan =
       plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, now.sms * now.blocks_per_sm, limits_);
+  if (budget.is_shared) plan.late_flags = 0;  // there is no link to wait for
   apply(half, args);
   apply(plan, args);
   kernel.launch({.grid = plan.grid, .scratch_bytes = combine_scratch_bytes(kernel.spec(), limits_)}, args, stream);
