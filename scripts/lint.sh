@@ -18,7 +18,7 @@ if [[ -z $tidy ]] || ! "$tidy" --version | grep -q 'version 14\.'; then
   die "clang-tidy 14 is needed: apt-get install clang-tidy-14"
 fi
 install_missing "$needs_of_build" "$needs_of_tests"
-install_if_possible "$useful_for_engine"
+install_if_possible "$useful_for_engine" "$useful_for_serve"
 cmake --preset no-cuda >/dev/null
 
 status=0

@@ -30,7 +30,9 @@ fmt/format.h                            libfmt-dev'
 # What the engine needs; without it, it is left out.
 useful_for_engine='
 pcre2.h                                 libpcre2-dev
-utf8proc.h                              libutf8proc-dev
+utf8proc.h                              libutf8proc-dev'
+# Without it, the engine has no endpoint.
+useful_for_serve='
 httplib.h                               libcpp-httplib-dev
 pkg-config                              pkg-config'
 needs_of_tests='

@@ -14,7 +14,7 @@ done
 presets=("$@")
 if ((${#presets[@]} == 0)); then presets=(default tsan asan); fi
 install_missing "$needs_of_build" "$needs_of_tests"
-install_if_possible "$useful_for_tests" "$useful_for_engine" "$useful_for_vm"
+install_if_possible "$useful_for_tests" "$useful_for_engine" "$useful_for_serve" "$useful_for_vm"
 fetch_vm_kernel
 
 # One folder whose tests are those of all builds.

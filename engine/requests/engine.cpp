@@ -219,11 +219,12 @@ void Engine::Impl::compute(Scheduler::Plan& plan, const std::function<void()>& m
     model.load(plan.batch, stream);
     model.run(shape_of(plan.batch), stream);
   }
-  logits.resize(plan.with_logits.size() * static_cast<std::size_t>(model.config().vocab_size));
-  model.copy_logits(logits, stream);
   if (meanwhile) {
     meanwhile();
   }
+  // Copying to memory that is not pinned waits for the device.
+  logits.resize(plan.with_logits.size() * static_cast<std::size_t>(model.config().vocab_size));
+  model.copy_logits(logits, stream);
   stream.synchronize();
   model.check();
   const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
