@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the verbs transport on a real RDMA stack where there is no RDMA hardware: in two virtual machines with Debian's
-# kernel and Soft-RoCE (rdma_rxe) over virtio NICs that are joined. They are emulated (TCG): KVM need not work here.
+# kernel and Soft-RoCE (rdma_rxe) over two virtio NICs each, which are joined. They are emulated (TCG): KVM need not work here.
 # tests/vm/steps says what runs inside.
 #
 #   scripts/test-verbs-vm.sh [options]
@@ -14,13 +14,13 @@
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 programs=(nic_put_test put_perf moe_perf)
-limit_s=300 # of each machine
+limit_s=600 # of each machine
 
 bin='' package='' all=1
 while (($#)); do
   case $1 in
     -h | --help) show_help && exit 0 ;;
-    --short) all=0 && shift ;;
+    --short) all=0 limit_s=300 && shift ;;
     --bin | --kernel)
       if (($# < 2)) || [[ ! -e $2 ]]; then usage "$1 needs a path that exists"; fi
       if [[ $1 == --bin ]]; then bin=$(realpath "$2"); else package=$(realpath "$2"); fi
@@ -100,15 +100,17 @@ make_root() { # <folder of the kernel>
   (cd "$tree" && find . | cpio -o -H newc --quiet) >"$work/root.cpio"
 }
 
-# start_machine <0 or 1> <server=on or off>: it ends with this script, whatever ends that. The link is a stream: a socket
+# start_machine <0 or 1> <server=on or off>: it ends with this script, whatever ends that. Links are streams: a socket
 # of datagrams loses some, and Soft-RoCE before Linux 6.6 breaks connections ("remote invalid request") when it sends again.
 machines=()
 start_machine() {
   setpriv --pdeathsig TERM timeout -k 5 "$limit_s" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
     -accel tcg -cpu max -smp 1 -m 768 -kernel "$kernel/vmlinuz" -initrd "$work/root.cpio" \
     -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on VM=$1 ALL=$all" -serial "file:$work/vm$1.log" \
-    -netdev "stream,id=link,$2,addr.type=unix,addr.path=$work/link" \
-    -device "virtio-net-pci,netdev=link,mac=52:54:00:00:00:0$1,romfile=" >"$work/qemu$1.log" 2>&1 &
+    -netdev "stream,id=link0,$2,addr.type=unix,addr.path=$work/link0" \
+    -device "virtio-net-pci,netdev=link0,mac=52:54:00:00:00:0$1,romfile=" \
+    -netdev "stream,id=link1,$2,addr.type=unix,addr.path=$work/link1" \
+    -device "virtio-net-pci,netdev=link1,mac=52:54:00:00:01:0$1,romfile=" >"$work/qemu$1.log" 2>&1 &
   machines+=($!)
 }
 
@@ -124,11 +126,11 @@ say "Two virtual machines: $(basename "$package" .deb)"
 kernel=$work/$(basename "$package" .deb)
 [[ -e $kernel/vmlinuz ]] || unpack_kernel "$kernel"
 make_root "$kernel"
-rm -f "$work"/{link,vm?.log}
+rm -f "$work"/{link?,vm?.log}
 trap 'kill "${machines[@]}" 2>/dev/null || true' EXIT
 start_machine 0 server=on
 for _ in {1..100}; do
-  if [[ -S $work/link ]]; then break; fi
+  if [[ -S $work/link0 && -S $work/link1 ]]; then break; fi
   sleep 0.1
 done
 start_machine 1 server=off

@@ -7,6 +7,8 @@
 #include <span>
 #include <thread>
 
+#include "perf/common/usage_error.hpp"
+
 namespace moelink::perf {
 namespace {
 
@@ -46,7 +48,15 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
 void run_on_ranks(const RankFlags& ranks, const PlaceFlags& place,
                   const std::function<void(const Communicator&)>& body) {
   if (ranks.num_ranks == 0) {
-    body(join_launched_group(ranks, place));
+    const Communicator communicator = join_launched_group(ranks, place);
+    try {
+      body(communicator);
+    } catch (const UsageError&) {  // every rank finds it for itself
+      throw;
+    } catch (const std::exception& error) {  // the others would wait for what this rank does no more
+      communicator.abort(error.what());
+      throw;
+    }
     return;
   }
   const InProcessOptions options{.devices = devices_of(place), .ranks_per_node = ranks.ranks_per_node};

@@ -80,7 +80,7 @@ void Fabric::raise_event(Context& context, ibv_event_type type, Pair* pair) {
   if (pair != nullptr) {
     event.element.qp = &pair->handle;
   } else {
-    event.element.port_num = 1;
+    event.element.port_num = context.mischief.event == "other_port_err" ? 2 : 1;
   }
   context.events.push_back(event);
   const std::uint64_t one = 1;
@@ -188,9 +188,9 @@ void Fabric::launch(Pair& pair, const Write& write) {
   if (nth == context.mischief.event_after) {
     const std::string& name = context.mischief.event;
     raise_event(context,
-                name == "qp_fatal"   ? IBV_EVENT_QP_FATAL
-                : name == "port_err" ? IBV_EVENT_PORT_ERR
-                                     : IBV_EVENT_DEVICE_FATAL,
+                name == "qp_fatal"       ? IBV_EVENT_QP_FATAL
+                : name == "device_fatal" ? IBV_EVENT_DEVICE_FATAL
+                                         : IBV_EVENT_PORT_ERR,
                 name == "qp_fatal" ? &pair : nullptr);
   }
   std::shared_ptr<Wire>& wire = outgoing_[pair.peer_nic];

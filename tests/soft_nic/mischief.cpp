@@ -36,7 +36,8 @@ void take(Mischief& mischief, std::string_view word) {
     mischief.drop_after = number_of(word, value);
   } else if (name == "event_after") {
     mischief.event_after = number_of(word, value);
-  } else if (word == "event=device_fatal" || word == "event=qp_fatal" || word == "event=port_err") {
+  } else if (word == "event=device_fatal" || word == "event=qp_fatal" || word == "event=port_err" ||
+             word == "event=other_port_err") {
     mischief.event = value;
   } else {
     throw std::invalid_argument("soft NIC: '" + std::string(word) +

@@ -17,7 +17,7 @@ struct Mischief {
   bool roce = true;        ///< link=roce or link=ib
   std::int64_t drop_after = -1;   ///< drop_after=N: the Nth write of the NIC is lost until its retries are exceeded
   std::int64_t event_after = -1;  ///< event_after=N: with the Nth write comes an event
-  std::string event = "device_fatal";  ///< event=device_fatal|qp_fatal|port_err
+  std::string event = "device_fatal";  ///< event=device_fatal|qp_fatal|port_err|other_port_err
 
   /// Throws std::invalid_argument for words that it does not know.
   [[nodiscard]] static Mischief parse(std::string_view words);

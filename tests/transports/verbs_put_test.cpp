@@ -56,6 +56,12 @@ TEST_P(VerbsFaults, APortThatWentDownExplainsTheFailureThatFollows) {
   EXPECT_NE(failure.find("soft0 had reported: port error"), std::string::npos) << failure;
 }
 
+TEST_P(VerbsFaults, AnotherPortThatWentDownExplainsNothing) {
+  const std::string failure = run_until_broken("event_after=20,event=other_port_err,drop_after=200")[0];
+  EXPECT_NE(failure.find("retry counter exceeded"), std::string::npos) << failure;
+  EXPECT_EQ(failure.find("port error"), std::string::npos) << failure;
+}
+
 TEST_P(VerbsFaults, TheWrongGidIndexIsAnErrorThatNamesThePeerAndThePort) {
   const auto failures = run_ranks({0, 0}, [&](Rendezvous& meet) {
     const PutOptions options{.rank = meet.rank(), .num_ranks = 2, .remotes = {1 - meet.rank()}};
