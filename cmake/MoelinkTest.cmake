@@ -14,11 +14,27 @@
 # What a case needs and does not find, it says with GTEST_SKIP() << reason. An executable without cases fails.
 include(GoogleTest)
 
+# main() of all of them, compiled once.
+add_library(moelink_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/support/main.cpp")
+target_link_libraries(moelink_test_main PUBLIC GTest::gtest PRIVATE moelink_flags)
+
 set(MOELINK_TEST_LABELS host jit mpi tsan asan gpu multigpu vm hosts)
 set(MOELINK_LABEL_OF_SANITIZER_thread tsan)
 set(MOELINK_LABEL_OF_SANITIZER_address asan)
 set(MOELINK_TEST_ENVIRONMENT "TSAN_OPTIONS=second_deadlock_stack=1"
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1")
+
+#   moelink_test_objects(<name> SOURCES <files>... [LIBRARIES <targets>...])   what several executables are linked with,
+#   compiled once, and only if one of them is in this build. It sees all layers, unless LIBRARIES are named.
+function(moelink_test_objects name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT arg_LIBRARIES)
+    set(arg_LIBRARIES moelink_internal)
+  endif()
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${name} PUBLIC GTest::gtest ${arg_LIBRARIES} PRIVATE moelink_flags)
+endfunction()
 
 # Sets <wanted> to whether a test with these labels belongs in this build.
 function(moelink_test_wanted wanted)
@@ -49,10 +65,15 @@ function(moelink_test name)
     return()
   endif()
 
-  add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/main.cpp")
+  add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} GTest::gtest)
+  target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} moelink_test_main)
   # PRE_TEST: ctest lists the cases, the build does not run anything. Labels are a list, which PROPERTIES would flatten.
+  # Where nothing is known of earlier runs, the longest start first, so that none is left alone at the end.
+  set(cost "")
+  if(arg_TIMEOUT GREATER 60)
+    set(cost COST ${arg_TIMEOUT})
+  endif()
   if(MOELINK_SANITIZER)  # ThreadSanitizer makes code ten times slower, and machines are shared
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
   endif()
@@ -61,11 +82,11 @@ function(moelink_test name)
   list(REMOVE_ITEM arg_LABELS tsan asan)
   if(MOELINK_SANITIZER)
     set(sanitizer_label ${MOELINK_LABEL_OF_SANITIZER_${MOELINK_SANITIZER}})
-    string(PREPEND prefix "${sanitizer_label}: ")
+    string(PREPEND prefix "${sanitizer_label}:")
     list(APPEND arg_LABELS ${sanitizer_label})
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${prefix}" NO_PRETTY_VALUES
-    TEST_LIST ${name}_cases PROPERTIES TIMEOUT ${arg_TIMEOUT})
+    TEST_LIST ${name}_cases PROPERTIES TIMEOUT ${arg_TIMEOUT} ${cost})
   set(properties "LABELS [[${arg_LABELS}]] ENVIRONMENT [[${MOELINK_TEST_ENVIRONMENT}]]")
   set(gpu_properties "")
   if("gpu" IN_LIST arg_LABELS OR "multigpu" IN_LIST arg_LABELS)

@@ -59,6 +59,7 @@ inline std::vector<LocalDispatchSpec> dispatch_specs() {
   add(kDeepSeek, kHidden, 4, Element::none);                  // fp8, one scale for a row
   add(kDeepSeek, kHidden, 6, Element::none);                  // scales that only 2 divides
   add(kDeepSeek, kHidden, 63, Element::none);                 // scales that nothing divides
+  add({"k=5", 2048, 60, 5}, 4096, 16, Element::float16);
   specs.push_back(specs.front());
   specs.back().is_part = true;  // replicated inputs
   return specs;
@@ -125,6 +126,7 @@ inline std::vector<LocalCombineSpec> combine_specs() {
     }
   }
   add({"three vectors", 12, 1, 32}, Element::float32, Element::float32);
+  for (const i32 top_k : {2, 5}) add({"few experts", 7168, 8, top_k}, Element::bfloat16, Element::bfloat16);
   return specs;
 }
 

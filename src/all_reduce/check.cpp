@@ -5,13 +5,12 @@
 
 #include "all_reduce/plan.hpp"
 #include "base/element.hpp"
+#include "base/refuse.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink {
 namespace {
-
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::invalid_argument, sentence); }
 
 void check_pointer(const char* name, const void* pointer, std::size_t element_bytes) {
   if (pointer == nullptr) {

@@ -10,8 +10,6 @@
 namespace moelink {
 namespace {
 
-constexpr std::size_t kBlockBytes = 64;  // of SHA-256
-
 std::string_view as_text(const Sha256Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
@@ -19,12 +17,12 @@ std::string_view as_text(const Sha256Digest& digest) {
 }  // namespace
 
 Sha256Digest hmac_sha256(std::string_view key, std::string_view message) {
-  const Sha256Digest short_key = key.size() > kBlockBytes ? sha256(key) : Sha256Digest{};
-  if (key.size() > kBlockBytes) {
+  const Sha256Digest short_key = key.size() > kSha256BlockBytes ? sha256(key) : Sha256Digest{};
+  if (key.size() > kSha256BlockBytes) {
     key = as_text(short_key);
   }
-  std::string inner(kBlockBytes, '\x36');
-  std::string outer(kBlockBytes, '\x5c');
+  std::string inner(kSha256BlockBytes, '\x36');
+  std::string outer(kSha256BlockBytes, '\x5c');
   for (std::size_t i = 0; i < key.size(); ++i) {
     inner[i] = static_cast<char>(inner[i] ^ key[i]);
     outer[i] = static_cast<char>(outer[i] ^ key[i]);

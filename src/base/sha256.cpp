@@ -17,8 +17,6 @@ constexpr std::array<std::uint32_t, 64> kRoundConstants = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-constexpr std::size_t kBlockBytes = 64;
-
 struct State {
   std::array<std::uint32_t, 8> h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
@@ -52,21 +50,21 @@ Sha256Digest sha256(std::string_view bytes) {
   State state;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   std::size_t left = bytes.size();
-  for (; left >= kBlockBytes; left -= kBlockBytes, data += kBlockBytes) {
+  for (; left >= kSha256BlockBytes; left -= kSha256BlockBytes, data += kSha256BlockBytes) {
     state.absorb(data);
   }
   // Padding: a one bit, zeros, and the length in bits as the last eight bytes of a block.
-  std::array<std::uint8_t, 2 * kBlockBytes> tail{};
+  std::array<std::uint8_t, 2 * kSha256BlockBytes> tail{};
   if (left != 0) {
     std::memcpy(tail.data(), data, left);
   }
   tail[left] = 0x80;
-  const std::size_t tail_bytes = left + 9 <= kBlockBytes ? kBlockBytes : 2 * kBlockBytes;
+  const std::size_t tail_bytes = left + 9 <= kSha256BlockBytes ? kSha256BlockBytes : 2 * kSha256BlockBytes;
   const std::uint64_t bits = static_cast<std::uint64_t>(bytes.size()) * 8;
   for (std::size_t i = 0; i < 8; ++i) {
     tail[tail_bytes - 1 - i] = static_cast<std::uint8_t>(bits >> (8 * i));
   }
-  for (std::size_t at = 0; at < tail_bytes; at += kBlockBytes) {
+  for (std::size_t at = 0; at < tail_bytes; at += kSha256BlockBytes) {
     state.absorb(tail.data() + at);
   }
   Sha256Digest digest{};

@@ -10,6 +10,7 @@
 namespace moelink {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
+inline constexpr std::size_t kSha256BlockBytes = 64;
 
 [[nodiscard]] Sha256Digest sha256(std::string_view bytes);
 

@@ -3,17 +3,14 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <source_location>
 
+#include "base/refuse.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink {
 namespace {
-
-[[noreturn]] void refuse(const std::string& sentence,
-                         const std::source_location& where = std::source_location::current()) {
-  throw Error(ErrorCode::invalid_argument, sentence, where);
-}
 
 /// A maximum that was declared at construction does not suffice.
 [[noreturn]] void refuse_capacity(const std::string& sentence,

@@ -11,6 +11,9 @@
 
 namespace moelink {
 
+/// What an Exchange calls itself where ranks compare and in errors.
+inline constexpr const char* kExchangeName = "Exchange";
+
 /// Made before the mode, and outlives it.
 struct ExchangeCore {
   Communicator communicator;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/refuse.hpp"
 #include "base/text.hpp"
 #include "exchange/modes/mode_choice.hpp"
 #include "moelink/error.hpp"
@@ -14,11 +15,6 @@ namespace {
 /// Rows and entries are numbered by 32-bit integers; bytes by 64-bit ones.
 constexpr i64 kMaxCount = std::numeric_limits<i32>::max();
 constexpr int kLargestAlignment = 65536;
-
-[[noreturn]] void refuse(const std::string& sentence,
-                         const std::source_location& where = std::source_location::current()) {
-  throw Error(ErrorCode::invalid_argument, sentence, where);
-}
 
 void check_range(const char* name, i64 value, i64 least, i64 most, const char* remedy) {
   if (value < least || value > most) {

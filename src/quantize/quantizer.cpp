@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/moved_from.hpp"
+#include "base/refuse.hpp"
 #include "base/text.hpp"
 #include "launch/kernel_loader.hpp"
 #include "moelink/device/quant/arrange_scales.cuh"
@@ -20,11 +21,6 @@ namespace {
 constexpr i32 kThreads = 256;
 constexpr int kBlocksPerSm = 4;  // enough loads under way to fill the memory's latency
 constexpr i64 kRowsAtOnce = std::numeric_limits<i32>::max();
-
-[[noreturn]] void refuse(const std::string& sentence,
-                         const std::source_location& where = std::source_location::current()) {
-  throw Error(ErrorCode::invalid_argument, sentence, where);
-}
 
 void check_config(const QuantizerConfig& config) {
   if (format_of(config.format) == QuantFormat::none) {

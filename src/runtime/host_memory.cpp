@@ -11,14 +11,14 @@
 namespace moelink {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kMinAlignment = 256;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 }  // namespace
 
 void* allocate_on_host(std::size_t size_bytes) {
   // Rows are read and written at random: with pages of 4 KB that is bound by the TLB. Half a huge page is waste enough.
-  const std::size_t alignment = size_bytes >= 2 * kHugePageBytes ? kHugePageBytes : kAlignment;
+  const std::size_t alignment = size_bytes >= 2 * kHugePageBytes ? kHugePageBytes : kMinAlignment;
   const std::size_t rounded_bytes = (size_bytes + alignment - 1) / alignment * alignment;
   void* memory = rounded_bytes >= size_bytes && rounded_bytes <= PTRDIFF_MAX
                      ? std::aligned_alloc(alignment, rounded_bytes)

@@ -10,8 +10,6 @@
 namespace moelink {
 namespace {
 
-constexpr const char* kWhat = "Exchange";
-
 /// Epochs and counts zero, slots and rows -1.
 Buffer filled_tables(Device device, const NvlinkPrivateLayout& layout) {
   constexpr unsigned char kNone = 0xff;  // every byte of -1
@@ -30,7 +28,7 @@ NvlinkMode::NvlinkMode(const ExchangeCore& core)
       shape_(nvlink_shape(core.shape, core.config)),
       layout_(NvlinkLayout::of(shape_)),
       private_layout_(NvlinkPrivateLayout::of(shape_, nvlink_block_count_words(core.shape, core.config, core.device))),
-      workspace_(core.communicator, kWhat, layout_.total_bytes, Multicast::no, core.shape.nodes) {
+      workspace_(core.communicator, kExchangeName, layout_.total_bytes, Multicast::no, core.shape.nodes) {
   agree_on_budget();
   if (!core.shape.nodes.empty()) remotes_.emplace(core, shape_);
   load_kernels();
@@ -48,7 +46,7 @@ void NvlinkMode::agree_on_budget() {
   agree_over_ranks(
       bootstrap, "Exchange: nvlink memory",
       [&] {
-        residency_ = ResidencyClaim(communicator, kWhat, {{budget_.sms, 1}});
+        residency_ = ResidencyClaim(communicator, kExchangeName, {{budget_.sms, 1}});
         private_memory_ = filled_tables(communicator.device(), private_layout_);
       },
       communicator.deadline());

@@ -15,8 +15,6 @@
 namespace moelink {
 namespace {
 
-constexpr const char* kWhat = "Exchange";
-
 /// Zeroed memory that the device reads and writes: its own, or the host's.
 class RegionMemory {
  public:
@@ -75,7 +73,7 @@ void RemoteLink::write_tables(const ExchangeCore& core) {
 }
 
 void RemoteLink::open(const Communicator& communicator) {
-  CommunicatorRendezvous rendezvous(communicator, kWhat);
+  CommunicatorRendezvous rendezvous(communicator, kExchangeName);
   const Device device = communicator.device();
   const auto send_bytes = static_cast<std::size_t>(args_.num_remotes * args_.send_layout.pitch_bytes);
   const auto receive_bytes = static_cast<std::size_t>(args_.num_remotes * args_.receive_layout.pitch_bytes);
