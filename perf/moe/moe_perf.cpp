@@ -7,7 +7,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "perf/common/results.hpp"
+#include "perf/common/measure.hpp"
 #include "perf/common/tool.hpp"
 #include "perf/moe/report.hpp"
 
@@ -23,14 +23,6 @@ void add_phase(const MoeRun& run, const MoeCaseName& name, const MoeResult& resu
                text_of_tokens(name.tokens_of_source), phase.phase,
                run.is_local() ? "" : fmt::format(", rank {}", run.settings.rank), phase.first_wrong);
   }
-}
-
-void conclude(const MoeFlags& flags, Table& table, const Results& results) {
-  table.comment(!results.checked()
-                    ? std::string("Wrong values: not checked (-c 0)")
-                    : fmt::format("Wrong values: {} {}", results.wrong(), results.wrong() == 0 ? "OK" : "FAILED"));
-  if (!flags.output.json_path.empty()) results.write_json(flags.output.json_path);
-  if (!flags.output.csv_path.empty()) results.write_csv(flags.output.csv_path);
 }
 
 /// What puts go over, the last line of a plan, which an Exchange alone can tell: before the first row, and if it changes.
@@ -78,19 +70,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
       }
     }
   }
-  if (speaks) conclude(flags, table, results);
-  return results.exit_code();
-}
-
-int measure(const MoeFlags& flags, std::ostream& out, const MoeHooks& hooks) {
-  require_writable(flags.output.json_path);
-  require_writable(flags.output.csv_path);
-  int exit_code = kExitGood;
-  run_on_ranks(flags.ranks, flags.place, [&](const Communicator& communicator) {
-    const int mine = measure_rank(flags, communicator, out, hooks);
-    if (communicator.rank() == 0 || flags.ranks.num_ranks == 0) exit_code = mine;
-  });
-  return exit_code;
+  return conclude(communicator, flags.output, results, table);
 }
 
 }  // namespace
@@ -99,7 +79,11 @@ int run_moe_perf(int argc, const char* const* argv, std::ostream& out, const Moe
   CLI::App app("Times dispatch and combine of mixture-of-experts layers, and checks every value.", "moe_perf");
   MoeFlags flags;
   flags.add_to(app);
-  return run_tool(app, argc, argv, [&] { return measure(flags, out, hooks); });
+  return run_tool(app, argc, argv, [&] {
+    return measure_on_ranks(flags.ranks, flags.place, flags.output, [&](const Communicator& communicator) {
+      return measure_rank(flags, communicator, out, hooks);
+    });
+  });
 }
 
 }  // namespace moelink::perf

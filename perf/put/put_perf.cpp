@@ -9,8 +9,7 @@
 #include <sstream>
 
 #include "moelink/version.hpp"
-#include "perf/common/results.hpp"
-#include "perf/common/table.hpp"
+#include "perf/common/measure.hpp"
 #include "perf/common/tool.hpp"
 #include "perf/put/bench.hpp"
 
@@ -65,23 +64,7 @@ int measure_rank(const PutFlags& flags, const Communicator& communicator, std::o
   for (const std::string& transport : flags.transport_list()) {
     measure_transport(flags, transport, communicator, table, results);
   }
-  table.comment(!results.checked()
-                    ? std::string("Wrong values: not checked (-c 0)")
-                    : fmt::format("Wrong values: {} {}", results.wrong(), results.wrong() == 0 ? "OK" : "FAILED"));
-  if (speaks && !flags.output.json_path.empty()) results.write_json(flags.output.json_path);
-  if (speaks && !flags.output.csv_path.empty()) results.write_csv(flags.output.csv_path);
-  return results.exit_code();
-}
-
-int measure(const PutFlags& flags, std::ostream& out) {
-  require_writable(flags.output.json_path);
-  require_writable(flags.output.csv_path);
-  int exit_code = kExitGood;
-  run_on_ranks(flags.ranks, flags.place, [&](const Communicator& communicator) {
-    const int mine = measure_rank(flags, communicator, out);
-    if (communicator.rank() == 0 || flags.ranks.num_ranks == 0) exit_code = mine;
-  });
-  return exit_code;
+  return conclude(communicator, flags.output, results, table);
 }
 
 }  // namespace
@@ -90,7 +73,10 @@ int run_put_perf(int argc, const char* const* argv, std::ostream& out) {
   CLI::App app("Times puts of growing size between pairs of ranks, and checks every byte.", "put_perf");
   PutFlags flags;
   flags.add_to(app);
-  return run_tool(app, argc, argv, [&] { return measure(flags, out); });
+  return run_tool(app, argc, argv, [&] {
+    return measure_on_ranks(flags.ranks, flags.place, flags.output,
+                            [&](const Communicator& communicator) { return measure_rank(flags, communicator, out); });
+  });
 }
 
 }  // namespace moelink::perf

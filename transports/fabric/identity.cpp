@@ -1,8 +1,8 @@
 #include "transports/fabric/identity.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
+
+#include "base/shared_library.hpp"
 
 namespace moelink {
 namespace {
@@ -10,18 +10,12 @@ namespace {
 constexpr int kNvmlSuccess = 0;
 constexpr std::uint32_t kFabricStateCompleted = 3;
 
-template <class Function>
-void resolve(void* library, Function*& slot, const char* name) {
-  slot = reinterpret_cast<Function*>(::dlsym(library, name));
-}
-
 NvmlTable load() {
   NvmlTable table;
-  // Never closed: NVML keeps state of its own for the life of the process.
-  if (void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL); library != nullptr) {
-    resolve(library, table.init, "nvmlInit_v2");
-    resolve(library, table.device_by_pci_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
-    resolve(library, table.fabric_info, "nvmlDeviceGetGpuFabricInfoV");
+  if (const SharedLibrary library("libnvidia-ml.so.1"); library.is_loaded()) {
+    (void)library.find(table.init, "nvmlInit_v2");
+    (void)library.find(table.device_by_pci_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
+    (void)library.find(table.fabric_info, "nvmlDeviceGetGpuFabricInfoV");
   }
   return table;
 }

@@ -8,31 +8,22 @@
 #include <memory>
 #include <mutex>
 
+#include "base/shared_library.hpp"
 #include "base/text.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink {
 namespace {
 
-template <class Function>
-bool find(void* library, Function*& slot, const char* name) {
-  slot = reinterpret_cast<Function*>(dlsym(library, name));
-  return slot != nullptr;
-}
-
 VerbsLibrary open_library(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
+  const SharedLibrary library(path);
+  if (!library.is_loaded()) {
     const char* reason = dlerror();
     throw Error(ErrorCode::unsupported,
                 text(path, " cannot be loaded (", reason != nullptr ? reason : "no reason given",
                      "); RDMA between nodes needs libibverbs: install rdma-core, or correct MOELINK_VERBS"));
   }
-  const auto need = [&](auto*& slot, const char* name) {
-    if (!find(library, slot, name)) {
-      throw Error(ErrorCode::unsupported, text(path, " lacks ", name, "; install rdma-core 32 or newer"));
-    }
-  };
+  const auto need = [&](auto*& slot, const char* name) { library.need(slot, name, "install rdma-core 32 or newer"); };
   VerbsLibrary verbs;
   need(verbs.get_device_list, "ibv_get_device_list");
   need(verbs.free_device_list, "ibv_free_device_list");
@@ -55,8 +46,8 @@ VerbsLibrary open_library(const std::string& path) {
   need(verbs.ack_async_event, "ibv_ack_async_event");
   need(verbs.wc_status_str, "ibv_wc_status_str");
   need(verbs.event_type_str, "ibv_event_type_str");
-  (void)find(library, verbs.reg_mr_iova2, "ibv_reg_mr_iova2");
-  (void)find(library, verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
+  (void)library.find(verbs.reg_mr_iova2, "ibv_reg_mr_iova2");
+  (void)library.find(verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   return verbs;
 }
 
