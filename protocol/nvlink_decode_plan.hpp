@@ -17,7 +17,7 @@ struct NvlinkDecodeTuning {
 };
 
 inline constexpr NvlinkDecodeTuning kGpuDecodeTuning{
-    .threads = 448, .part_bytes = 448 * 32, .blocks_per_sm = 1, .least_blocks = 64, .late_flags_bytes = 512 << 10};
+    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64, .late_flags_bytes = 512 << 10};
 inline constexpr NvlinkDecodeTuning kHostDecodeTuning{
     .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256, .late_flags_bytes = i64{1} << 62};
 
@@ -27,13 +27,13 @@ constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& 
 
 constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
   spec.threads = nvlink_decode_tuning_for(device).threads;
-  // Ranks that share a GPU need room for each other's blocks: two of an SM's are one for each of two ranks. What takes
-  // registers (scales, products, groups, remotes, divisions) leaves room for one without spills.
+  // Ranks that share a GPU need room for each other's blocks: four of an SM's are two for each of two ranks. What takes
+  // registers (scales, products, groups, remotes, divisions) leaves room for fewer without spills.
   const bool is_plain =
       spec.scale_bytes == 0 && spec.weighted == Element::none && spec.tp_size == 1 && !spec.has_remotes;
   const bool divides = spec.top_k % 4 != 0 || (spec.num_ranks & (spec.num_ranks - 1)) != 0;
-  const bool is_small = spec.top_k <= 8 && spec.num_ranks <= 16 && !divides;
-  spec.blocks_per_sm = device.is_host ? 1 : is_plain && is_small ? 2 : 1;
+  const bool is_small = spec.top_k <= 16 && spec.num_ranks <= 16 && !divides;
+  spec.blocks_per_sm = device.is_host ? 1 : is_plain && is_small ? 4 : is_plain && !divides ? 3 : 2;
   return spec;
 }
 

@@ -66,16 +66,16 @@ struct NvlinkDecode {
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
       if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
-      if (args_.sends != 0 && is_last()) send_header();
-      // Turns, so that there is one copy of the code: rows sent first or second, own rows placed in between or before.
-      bool good = true;
-      MOELINK_NO_UNROLL
-      for (i32 turn = 0; turn < 2 && good; ++turn) {
-        if (args_.sends != 0 && (turn == 1) == sends_second()) send_rows(num_items);
-        if (args_.receives != 0 && turn == 0) good = place_own_rows(num_items);
+      if (args_.sends != 0) {
+        if (is_last()) send_header();
+        MOELINK_NO_UNROLL
+        for (i32 index = ex_.block(); index < num_items && !sends_second(); index += ex_.num_blocks()) {
+          send_part(index);
+        }
+        if (is_last()) publish_sent();
       }
-      if (good && args_.receives != 0) good = place_received_rows(num_items);
-      if (is_last() && ex_.thread() == 0 && good) epoch_.complete();
+      const bool failed = args_.receives != 0 && !receive(num_items);
+      if (is_last() && ex_.thread() == 0 && !failed) epoch_.complete();
     }
 
    private:
@@ -180,12 +180,6 @@ struct NvlinkDecode {
              format().member_of_slot(slot, tp_size) == rank() - group() * tp_size;
     }
 
-    MOELINK_DEVICE void send_rows(i32 num_items) {
-      MOELINK_NO_UNROLL
-      for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) send_part(index);
-      if (is_last()) publish_sent();
-    }
-
     MOELINK_DEVICE void send_part(i32 index) {
       if (index != loaded_) load_part(index);
       const i32 token = part_.token();
@@ -264,18 +258,19 @@ struct NvlinkDecode {
 
     // Receiving.
 
-    /// Waits for all headers, works out places, and stores this block's parts of its own source's rows to theirs. False, for
-    /// all threads, after a fault.
-    [[nodiscard]] MOELINK_DEVICE bool place_own_rows(i32 num_items) {
-      SourceHeaders<S> headers = this->headers();
-      const Places<S> places = this->places();
+    /// False, for all threads, after a fault.
+    [[nodiscard]] MOELINK_DEVICE bool receive(i32 num_items) {
+      SourceHeaders<S> headers(spec_, ex_.scratch(), at_.sources);
+      const Places<S> places(spec_, args_, ex_.scratch(), at_.sources);
+      const ReceivedRows<Exec, S> received(spec_, args_, headers, places, epoch_.value(), scratch<u32>(at_.items),
+                                           rows_, weights_);
       u32 clamped = 0;
       if (is_last()) relay_remote_headers(ex_, spec_, args_, epoch_.value());
       if (!headers.wait(ex_, args_, epoch_.value(), clamped)) {
         if (is_last()) publish_nothing(ex_, args_, places);
         return false;
       }
-      if (ex_.warp() == ex_.num_warps() - 1) received(headers, places).count(ex_);
+      if (ex_.warp() == ex_.num_warps() - 1) received.count(ex_);
       if (!reuses()) {
         places.make(ex_);
         if (is_last()) publish_received(headers, places);
@@ -288,15 +283,9 @@ struct NvlinkDecode {
       // The last one first: it is still held.
       MOELINK_NO_UNROLL
       for (i32 index = last_item(num_items); index >= 0; index -= ex_.num_blocks()) place_part(places, index);
-      return true;
-    }
-
-    /// Sets flags that are late, then stores this block's share of what comes from others to its places. False, for all
-    /// threads, after a fault.
-    [[nodiscard]] MOELINK_DEVICE bool place_received_rows(i32 num_items) {
-      const SourceHeaders<S> headers = this->headers();
-      const Places<S> places = this->places();
       if (has_late_flags()) {
+        MOELINK_NO_UNROLL
+        for (i32 index = ex_.block(); index < num_items && sends_second(); index += ex_.num_blocks()) send_part(index);
         ex_.sync_block();
         MOELINK_NO_UNROLL
         for (i32 index = ex_.block(); index < num_items; index += ex_.num_blocks()) release_part(index);
@@ -306,17 +295,9 @@ struct NvlinkDecode {
       } else {
         clear_pads_again(ex_, spec_, args_, places);
       }
-      const bool placed = received(headers, places).place_all(ex_);
+      const bool placed = received.place_all(ex_);
       if (!placed && is_last()) publish_nothing(ex_, args_, places);
       return placed;
-    }
-
-    // What the block knows of sources, in scratch.
-    [[nodiscard]] MOELINK_DEVICE SourceHeaders<S> headers() const { return {spec_, ex_.scratch(), at_.sources}; }
-    [[nodiscard]] MOELINK_DEVICE Places<S> places() const { return {spec_, args_, ex_.scratch(), at_.sources}; }
-    [[nodiscard]] MOELINK_DEVICE ReceivedRows<Exec, S> received(const SourceHeaders<S>& headers,
-                                                                const Places<S>& places) const {
-      return {spec_, args_, headers, places, epoch_.value(), scratch<u32>(at_.items), rows_, weights_};
     }
 
     /// The last of this block's items; negative if it has none.

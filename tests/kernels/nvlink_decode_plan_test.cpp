@@ -24,7 +24,7 @@ TEST(NvlinkDecodePlan, APartFitsABlockAndTheWireKnowsItsNumber) {
           << row_bytes << " B, T = " << tokens;
     }
   }
-  EXPECT_FALSE(nvlink_decode_holds_rows(i64{kMaxWireParts} * kGpuDecodeTuning.part_bytes + 16, kGpu));
+  EXPECT_FALSE(nvlink_decode_holds_rows(65552, kGpu));
 }
 
 TEST(NvlinkDecodePlan, BlocksStayWithinWhatCanWaitTogether) {
