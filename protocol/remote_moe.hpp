@@ -14,7 +14,6 @@ namespace moelink {
 /// Phases of puts.
 inline constexpr u32 kDispatchPuts = 0;
 inline constexpr u32 kCombinePuts = 1;
-inline constexpr i32 kRowPhases = 2;
 /// Chunk 0 of each phase is the header; chunk c of the slots is number c + 1.
 inline constexpr i32 kHeaderChunk = 0;
 inline constexpr i32 kFirstRowChunk = 1;
@@ -87,10 +86,6 @@ struct RemoteArgs {
   RemoteLayout receive_layout{};
   /// [num_remotes][channel.max_chunks]: pieces that a chunk still waits for before it is handed over; zero between calls.
   u32* pieces = nullptr;
-  /// [kRowPhases][num_remotes][channel.max_chunks], zero at first: the channel's flags once more, where a look is cheap, and
-  /// the epoch of which somebody copies them (NOTE [relays of arrivals]).
-  u64* relayed = nullptr;
-  u64* relay_claims = nullptr;
   PutChannelView channel{};
 };
 

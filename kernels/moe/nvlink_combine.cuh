@@ -369,34 +369,28 @@ struct NvlinkCombine {
             .streaming = false};
   }
 
-  /// By the first warp: poll(rank, slot, part) for every flag that a piece of a token waits for.
+  /// By the first warp: poll(rank, flag) for every flag that a piece of a token waits for.
   template <class Exec, class S, class Poll>
   MOELINK_DEVICE static bool for_each_flag(const Exec& ex, S spec, const Args& args, const RowPiece& piece,
                                            Poll&& poll) {
+    const Remotes<S> remotes(spec, args.remote);
     bool all = true;
     for (i32 i = ex.lane(); i < spec().num_ranks * piece.num_parts; i += Exec::kWarpSize) {
       const i32 rank = i / piece.num_parts;
       const i64 slot = args.tables.slot_of_token[rank * args.shape.max_tokens + piece.index];
       if (rank == args.window.rank || static_cast<u64>(slot) >= static_cast<u64>(args.shape.max_tokens)) continue;
-      all = all && poll(rank, static_cast<i32>(slot), piece.first_part + i % piece.num_parts);
+      const u64* flag = remotes.has(rank) ? remotes.row_flag(kCombinePuts, rank, static_cast<i32>(slot))
+                                          : flags_of(spec, args, args.window.rank, rank) + slot * kMaxWireParts +
+                                                piece.first_part + i % piece.num_parts;
+      all = all && poll(rank, flag);
     }
     return all;
-  }
-
-  /// The flag of one part of a peer's partial row here.
-  template <class S>
-  MOELINK_DEVICE static const u64* flag_here(S spec, const Args& args, i32 peer, i32 slot, i32 part) {
-    return flags_of(spec, args, args.window.rank, peer) + static_cast<i64>(slot) * kMaxWireParts + part;
   }
 
   /// By the first warp; the answer differs between its lanes.
   template <class Exec, class S>
   MOELINK_DEVICE static bool has_arrived(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch) {
-    const Remotes<S> remotes(spec, args.remote);
-    return for_each_flag(ex, spec, args, piece, [&](i32 rank, i32 slot, i32 part) {
-      if (remotes.has(rank)) return remotes.has_come(kCombinePuts, rank, slot, epoch);
-      return ld_acquire_sys(flag_here(spec, args, rank, slot, part)) >= epoch;
-    });
+    return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
   /// By the block; false: a fault. `arrived`: the partials are known to be here. `before_wait()` is called once, when own rows
@@ -433,11 +427,9 @@ struct NvlinkCombine {
       if (arrived) return true;
       bool failed = false;
       if (ex.thread() < Exec::kWarpSize) {
-        const Remotes<S> remotes(spec, args.remote);
-        failed = !for_each_flag(ex, spec, args, piece, [&](i32 rank, i32 slot, i32 part) {
-          if (remotes.has(rank)) return remotes.wait_for_slot(args.fault, kCombinePuts, rank, slot, epoch);
+        failed = !for_each_flag(ex, spec, args, piece, [&](i32 rank, const u64* flag) {
           const WaitFor what{.phase = FaultPhase::combine_receive, .peer = rank, .epoch = epoch, .expected = epoch};
-          return wait_until_reached_sys(args.fault, what, flag_here(spec, args, rank, slot, part));
+          return wait_until_reached_sys(args.fault, what, flag);
         });
       }
       return !ex.sync_block_or(failed);

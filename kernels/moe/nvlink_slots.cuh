@@ -54,7 +54,10 @@ class Slots {
 
   /// Waits until flag `part` of a slot here has this epoch. By one thread.
   [[nodiscard]] MOELINK_DEVICE bool wait(i32 group, i32 slot, i32 part, const WireFormat& format, u64 epoch) const {
-    if (remotes_.has(group)) return remotes_.wait_for_slot(args_.local.fault, kDispatchPuts, group, slot, epoch);
+    if (remotes_.has(group)) {
+      const i32 chunk = kFirstRowChunk + remotes_.chunk_of(slot);
+      return remotes_.wait(args_.local.fault, kDispatchPuts, group, chunk, epoch);
+    }
     const i32 source = group * spec_().tp_size + format.member_of_slot(slot, spec_().tp_size);
     const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = epoch};
     return wait_until_reached_sys(args_.local.fault, what, flag(args_.window.rank, group, slot, part, format));

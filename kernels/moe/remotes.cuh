@@ -6,12 +6,6 @@
 // has come it only counts up from zero, and is below zero afterwards until the last piece. Adds are acquire-release at
 // gpu scope behind a block barrier each: the last one has all pieces, and the number of slots that the keeper wrote,
 // before it, and passes them on by the release of hand_over() (NOTE [remote visibility], put/hand_over.cuh).
-//
-// NOTE [relays of arrivals]. The channel's flags are in memory of the host, and a look at one from a GPU is a trip over PCIe
-// that thousands of waiting threads would queue for. So one thread looks at each, and copies it into the device's memory;
-// the others look there. It is the first that waits for the flag in this epoch, by an exchange of the claim. It copies in the
-// same loop in which it waits for itself, so that nobody depends on a thread that does something else. What a thread has
-// acquired from the host's flag at system scope it passes on by its release at gpu scope.
 #pragma once
 
 #include "moelink/device/put/hand_over.cuh"
@@ -116,48 +110,17 @@ class Remotes {
 
   // Receiving.
 
-  /// Whether the chunk with a slot is known to be here. What follows a true answer sees it. A false one may be late: on a
-  /// GPU it is until somebody has waited for the chunk.
-  [[nodiscard]] MOELINK_DEVICE bool has_come(u32 phase, i32 source, i32 slot, u64 epoch) const {
-    const i32 chunk = kFirstRowChunk + chunk_of(slot);
-    if (!MOELINK_ON_DEVICE) return ld_acquire_sys(args_.channel.arrival_flag(phase, source, chunk)) >= epoch;
-    return ld_acquire_gpu(args_.relayed + flag_index(phase, source, chunk)) >= epoch;
+  /// The flag that reaches the epoch once the chunk with a slot is here; to be acquired at system scope.
+  [[nodiscard]] MOELINK_DEVICE const u64* row_flag(u32 phase, i32 source, i32 slot) const {
+    return args_.channel.arrival_flag(phase, source, kFirstRowChunk + chunk_of(slot));
   }
-  /// By one thread: waits for the chunk with a slot. False: a fault.
-  [[nodiscard]] MOELINK_DEVICE bool wait_for_slot(const FaultContext& fault, u32 phase, i32 source, i32 slot,
-                                                  u64 epoch) const {
-    return wait(fault, phase, source, kFirstRowChunk + chunk_of(slot), epoch);
-  }
-  /// The same for a chunk numbered as in the channel.
+  /// By one thread: waits for a chunk, numbered as in the channel. False: a fault.
   [[nodiscard]] MOELINK_DEVICE bool wait(const FaultContext& fault, u32 phase, i32 source, i32 chunk, u64 epoch) const {
-    const WaitFor what{.phase = phase == kDispatchPuts ? FaultPhase::dispatch_receive : FaultPhase::combine_receive,
-                       .peer = source,
-                       .epoch = epoch,
-                       .expected = epoch};
-    const u64* const flag = args_.channel.arrival_flag(phase, source, chunk);
-    u64* const relayed = args_.relayed + flag_index(phase, source, chunk);
-    u64* const claim = args_.relay_claims + flag_index(phase, source, chunk);
-    bool has_asked = false;
-    bool relays = false;
-    return wait_until(fault, what, [&](u64& seen) {
-      seen = ld_acquire_gpu(relayed);
-      if (seen >= epoch) return true;
-      if (!has_asked) relays = atom_exch_relaxed_gpu(claim, epoch) != epoch;
-      has_asked = true;
-      if (!relays) return false;
-      seen = ld_acquire_sys(flag);
-      if (seen < epoch) return false;
-      st_release_gpu(relayed, epoch);
-      return true;
-    });
+    const FaultPhase where = phase == kDispatchPuts ? FaultPhase::dispatch_receive : FaultPhase::combine_receive;
+    return wait_for_chunk(args_.channel, fault, where, phase, source, chunk, epoch);
   }
 
  private:
-  /// Of a chunk among those of all remotes.
-  [[nodiscard]] MOELINK_DEVICE i64 flag_index(u32 phase, i32 source, i32 chunk) const {
-    return (static_cast<i64>(phase) * args_.num_remotes + number(source)) * args_.channel.max_chunks + chunk;
-  }
-
   [[nodiscard]] MOELINK_DEVICE i32 slots_in(const RemoteRows& rows, i32 rank, i32 chunk) const {
     const i32 first = chunk << args_.log2_slots_per_chunk;
     return min_of(1 << args_.log2_slots_per_chunk, rows.num_slots[rank] - first);

@@ -104,7 +104,6 @@ struct NvlinkRank::Remote {
   std::vector<RankRoute> routes;
   std::vector<i32> sources;
   std::vector<u32> pieces;
-  std::vector<u64> relayed, relay_claims;
   Guarded send, receive;
   std::unique_ptr<PutProxy> proxy;
   std::unique_ptr<PutChannel> channel;
@@ -236,8 +235,6 @@ void NvlinkRank::connect(Rendezvous& meet) {
   remote_->routes = routes_of_ranks(config.nodes, index);
   remote_->sources = sources_in_order(config.nodes, index);
   remote_->pieces.assign(static_cast<std::size_t>(count * plan.max_chunks), 0);
-  remote_->relayed.assign(remote_->pieces.size() * kRowPhases, 0);
-  remote_->relay_claims.assign(remote_->pieces.size() * kRowPhases, 0);
   remote_->send = Guarded(count * args.remote.send_layout.pitch_bytes, kUntouchedByte);
   remote_->receive = Guarded(count * args.remote.receive_layout.pitch_bytes, 0);
   const PutOptions put{.rank = index, .num_ranks = config.num_ranks, .remotes = remotes};
@@ -254,8 +251,6 @@ void NvlinkRank::connect(Rendezvous& meet) {
   args.remote.routes = remote_->routes.data();
   args.remote.sources = remote_->sources.data();
   args.remote.pieces = remote_->pieces.data();
-  args.remote.relayed = remote_->relayed.data();
-  args.remote.relay_claims = remote_->relay_claims.data();
   args.remote.send = remote_->send.data();
   args.remote.receive = remote_->receive.data();
   args.remote.channel = remote_->channel->view();

@@ -36,8 +36,6 @@ struct RemoteTables {
   Place<RankRoute> routes;
   Place<i32> sources;
   Place<u32> pieces;
-  Place<u64> relayed;
-  Place<u64> relay_claims;
   i64 total_bytes = 0;
 
   [[nodiscard]] static RemoteTables of(int num_ranks, int num_remotes, int max_chunks);
