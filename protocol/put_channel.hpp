@@ -34,6 +34,12 @@ struct PutRing {
   u64 capacity = 0;
 };
 
+/// Who carries puts on where a thread of the host waits for them. Addresses of the host; null where kernels run on a device.
+struct PutHelper {
+  bool (*help)(void* proxy) = nullptr;  ///< one round of the proxy's work: whether there was any
+  void* proxy = nullptr;
+};
+
 /// One Exchange's way to remote ranks, as kernels see it. Part of kernel arguments; owns nothing (PutChannel does).
 struct PutChannelView {
   PutRing ring;
@@ -43,6 +49,7 @@ struct PutChannelView {
   u64* handed_over = nullptr;    ///< [kPutPhases], this device's memory: puts left in the ring so far
   const u64* sent = nullptr;     ///< [kPutPhases], shared: of these, those whose source may be written again
   const u64* arrived = nullptr;  ///< [kPutPhases][num_ranks][max_chunks], shared: epoch that arrived last; only grows
+  PutHelper helper;
 
   /// The flag of one chunk: once it is at least e, the chunk of epoch e is here, and visible to who acquired the flag.
   MOELINK_DEVICE constexpr const u64* arrival_flag(u32 phase, i32 source, i32 chunk) const {

@@ -429,7 +429,7 @@ struct NvlinkCombine {
       if (ex.thread() < Exec::kWarpSize) {
         failed = !for_each_flag(ex, spec, args, piece, [&](i32 rank, const u64* flag) {
           const WaitFor what{.phase = FaultPhase::combine_receive, .peer = rank, .epoch = epoch, .expected = epoch};
-          return wait_until_reached_sys(args.fault, what, flag);
+          return Remotes<S>(spec, args.remote).wait_for_flag(args.fault, what, flag);
         });
       }
       return !ex.sync_block_or(failed);

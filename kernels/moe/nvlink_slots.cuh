@@ -60,7 +60,7 @@ class Slots {
     }
     const i32 source = group * spec_().tp_size + format.member_of_slot(slot, spec_().tp_size);
     const WaitFor what{.phase = FaultPhase::dispatch_receive, .peer = source, .epoch = epoch, .expected = epoch};
-    return wait_until_reached_sys(args_.local.fault, what, flag(args_.window.rank, group, slot, part, format));
+    return remotes_.wait_for_flag(args_.local.fault, what, flag(args_.window.rank, group, slot, part, format));
   }
 
   [[nodiscard]] MOELINK_DEVICE const Remotes<S>& remotes() const { return remotes_; }

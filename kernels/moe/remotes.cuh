@@ -114,6 +114,12 @@ class Remotes {
   [[nodiscard]] MOELINK_DEVICE const u64* row_flag(u32 phase, i32 source, i32 slot) const {
     return args_.channel.arrival_flag(phase, source, kFirstRowChunk + chunk_of(slot));
   }
+  /// By one thread: waits for the flag of any rank. False: a fault.
+  [[nodiscard]] MOELINK_DEVICE bool wait_for_flag(const FaultContext& fault, const WaitFor& what,
+                                                  const u64* flag) const {
+    return spec_().has_remotes ? wait_for_proxy(args_.channel, fault, what, flag)
+                               : wait_until_reached_sys(fault, what, flag);
+  }
   /// By one thread: waits for a chunk, numbered as in the channel. False: a fault.
   [[nodiscard]] MOELINK_DEVICE bool wait(const FaultContext& fault, u32 phase, i32 source, i32 chunk, u64 epoch) const {
     const FaultPhase where = phase == kDispatchPuts ? FaultPhase::dispatch_receive : FaultPhase::combine_receive;

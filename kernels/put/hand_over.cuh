@@ -41,6 +41,32 @@ struct ChunkPut {
   i64 size_bytes = 0;  ///< 0: only the news that it is there
 };
 
+/// One round of the proxy's work, by a thread of the host that has something for it or waits for it: whether there was any.
+/// Where ranks have fewer processors than threads, waking the proxy's thread for each step, and this one after it, would be
+/// most of the time. On a device, and where the proxy has a processor of its own: nothing.
+MOELINK_DEVICE bool help_proxy(const PutChannelView& channel) {
+  return !MOELINK_ON_DEVICE && channel.helper.help != nullptr && channel.helper.help(channel.helper.proxy);
+}
+
+/// One look of a wait for what the proxy brings; helps it as long as there is work and look(seen) does not come true.
+template <class Look>
+MOELINK_DEVICE bool look_and_help(const PutChannelView& channel, Look&& look, u64& seen) {
+  constexpr int kMostRounds = 16;  // then wait_until() looks for faults, however much there is to do
+  bool is_there = look(seen);
+  for (int round = 0; !is_there && round < kMostRounds && help_proxy(channel); ++round) is_there = look(seen);
+  return is_there;
+}
+
+/// Waits until a word that the proxy writes has reached what.expected, and helps it.
+MOELINK_DEVICE bool wait_for_proxy(const PutChannelView& channel, const FaultContext& context, const WaitFor& what,
+                                   const u64* word) {
+  const auto look = [&](u64& seen) {
+    seen = ld_acquire_sys(word);
+    return seen >= what.expected;
+  };
+  return wait_until(context, what, [&](u64& seen) { return look_and_help(channel, look, seen); });
+}
+
 /// By one thread, after a barrier behind all stores to the chunk. False if the deadline passed while the ring was full,
 /// or there is a fault: then leave.
 MOELINK_DEVICE bool hand_over(const PutChannelView& channel, const FaultContext& context, const ChunkPut& put) {
@@ -48,7 +74,7 @@ MOELINK_DEVICE bool hand_over(const PutChannelView& channel, const FaultContext&
   const u64 ticket = atom_add_relaxed_gpu(ring.next_ticket, u64{1});
   if (ticket >= ring.capacity) {
     const WaitFor what{.phase = FaultPhase::proxy, .epoch = put.epoch, .expected = ticket - ring.capacity + 1};
-    if (!wait_until_reached_sys(context, what, ring.taken)) {
+    if (!wait_for_proxy(channel, context, what, ring.taken)) {
       return false;
     }
   }
@@ -66,6 +92,7 @@ MOELINK_DEVICE bool hand_over(const PutChannelView& channel, const FaultContext&
   slot.target_region = static_cast<u8>(put.target_region);
   red_add_relaxed_gpu(channel.handed_over + put.phase, u64{1});
   st_release_sys(&slot.mark, ticket + 1);
+  help_proxy(channel);
   return true;
 }
 
@@ -82,7 +109,7 @@ MOELINK_DEVICE bool hand_over_block(const Exec& ex, const PutChannelView& channe
 MOELINK_DEVICE bool wait_for_chunk(const PutChannelView& channel, const FaultContext& context, FaultPhase where,
                                    u32 phase, i32 source, i32 chunk, u64 epoch) {
   const WaitFor what{.phase = where, .peer = source, .epoch = epoch, .expected = epoch};
-  return wait_until_reached_sys(context, what, channel.arrival_flag(phase, source, chunk));
+  return wait_for_proxy(channel, context, what, channel.arrival_flag(phase, source, chunk));
 }
 
 /// Waits until every put that earlier launches handed over in `phase` needs its source no longer. By one thread, before
@@ -90,7 +117,7 @@ MOELINK_DEVICE bool wait_for_chunk(const PutChannelView& channel, const FaultCon
 MOELINK_DEVICE bool wait_until_sent(const PutChannelView& channel, const FaultContext& context, u32 phase, u64 epoch) {
   const u64 handed_over = ld_relaxed_gpu(channel.handed_over + phase);
   const WaitFor what{.phase = FaultPhase::proxy, .epoch = epoch, .expected = handed_over};
-  return wait_until_reached_sys(context, what, channel.sent + phase);
+  return wait_for_proxy(channel, context, what, channel.sent + phase);
 }
 
 /// Copies flags of host memory, which every look from a GPU costs a trip over PCIe, into this device's memory as they

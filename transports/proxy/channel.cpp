@@ -87,6 +87,7 @@ PutChannel::PutChannel(PutProxy& proxy, const PutChannelConfig& config, int num_
                 .next_ticket = own.next_ticket.in(own_.data()),
                 .taken = shared.taken.in(shared_.data()),
                 .capacity = static_cast<u64>(capacity)};
+  if (config.device.is_host()) view_.helper = proxy.helper();
   view_.num_ranks = num_ranks;
   view_.max_chunks = config.max_chunks;
   view_.handed_over = own.handed_over.in(own_.data());

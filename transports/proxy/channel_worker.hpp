@@ -1,4 +1,4 @@
-// The proxy's side of a channel. All of it runs on the proxy's thread.
+// The proxy's side of a channel. All of it runs under the proxy's lock.
 #pragma once
 
 #include <cstdint>

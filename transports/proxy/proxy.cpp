@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -77,7 +78,8 @@ PutProxy::PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions opti
       description_(transport_->describe()),
       peers_(static_cast<std::size_t>(options_.put.num_ranks)),
       workers_(kMaxExchanges),
-      retired_(kMaxExchanges) {
+      retired_(kMaxExchanges),
+      spins_(options_.spin.value_or(std::thread::hardware_concurrency() >= kCoresToSpin)) {
   thread_ = start_thread(text("moelink-put", options_.put.rank), [this] { run(); });
   keep_near(thread_, pci_path_of(options_.put.device));
 }
@@ -254,13 +256,45 @@ bool PutProxy::say_farewells(u32 exchange) {
 }
 
 void PutProxy::run() {
-  Idle idle(options_.spin.value_or(std::thread::hardware_concurrency() >= kCoresToSpin));
+  Idle idle(spins_, options_.put.device.is_host());
   while (!stop_.load(std::memory_order_relaxed)) {
-    const bool found_call = serve_calls();
-    if (!leaving_.empty()) part_from_peers();
-    const bool found_work = !has_failed_.load(std::memory_order_relaxed) && work();
-    idle.step(found_call || found_work, is_under_way(), has_channels());
+    if (is_helped()) {
+      idle.rest();
+      continue;
+    }
+    run_round(idle);
   }
+}
+
+void PutProxy::run_round(Idle& idle) {
+  std::unique_lock lock(work_mutex_);
+  const bool found_call = serve_calls();
+  if (!leaving_.empty()) part_from_peers();
+  const bool found_work = !has_failed_.load(std::memory_order_relaxed) && work();
+  const bool under_way = is_under_way();
+  const bool in_use = has_channels();
+  lock.unlock();
+  idle.step(found_call || found_work, under_way, in_use);
+}
+
+/// Whether threads that wait have done the work since the last look, and there is nothing that this one alone does.
+bool PutProxy::is_helped() {
+  const u64 helps = num_helps_.load(std::memory_order_relaxed);
+  const bool is_mine = has_calls_.load(std::memory_order_acquire) || num_leaving_.load(std::memory_order_acquire) != 0;
+  return std::exchange(num_helps_seen_, helps) != helps && !is_mine;
+}
+
+PutHelper PutProxy::helper() noexcept {
+  if (spins_) return {};
+  return {.help =
+              [](void* proxy) {
+                auto& self = *static_cast<PutProxy*>(proxy);
+                const std::unique_lock lock(self.work_mutex_, std::try_to_lock);
+                if (!lock.owns_lock() || self.has_failed_.load(std::memory_order_relaxed)) return false;
+                self.num_helps_.fetch_add(1, std::memory_order_relaxed);
+                return self.work();
+              },
+          .proxy = this};
 }
 
 bool PutProxy::serve_calls() {

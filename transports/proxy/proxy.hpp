@@ -22,6 +22,7 @@
 namespace moelink {
 
 class ChannelWorker;
+class Idle;
 
 struct PutProxyOptions {
   PutOptions put{};
@@ -29,7 +30,7 @@ struct PutProxyOptions {
   std::optional<bool> spin{};
   /// How long the destructor of a channel waits for remotes that may still put into it.
   std::chrono::milliseconds farewell_deadline{5'000};
-  /// Called once, by the proxy's thread, when puts have failed; `peer` is -1 where nobody else is to blame. It asks
+  /// Called once, by the proxy's thread or one that helps it, when puts have failed; `peer` is -1 where nobody else is to blame. It asks
   /// kernels to give up, and tells the group. Must not wait or throw.
   std::function<void(int peer, const std::string& sentence)> on_failure = nullptr;
 };
@@ -37,7 +38,7 @@ struct PutProxyOptions {
 /// One for each rank. Its channels go before it, or are left to it.
 class PutProxy {
  public:
-  /// `transport`: connected (put_group.hpp). From here on the proxy's thread alone touches it. A put that a peer does
+  /// `transport`: connected (put_group.hpp). From here on the proxy alone touches it. A put that a peer does
   /// not take within options.put.deadline is a failure that names the peer.
   PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions options);
   /// Waits for the farewells to channels that were left to it, at most options.farewell_deadline, and not after a failure.
@@ -54,6 +55,10 @@ class PutProxy {
   void leave(std::unique_ptr<PutChannel> channel, std::shared_ptr<void> regions) noexcept;
   /// The group has failed: nobody waits for farewells any more.
   void abandon() noexcept { is_abandoned_.store(true, std::memory_order_release); }
+
+  /// For threads of the host that wait for puts: one round of the work, if nobody else is at it. Nothing to call where the
+  /// proxy spins on a core of its own.
+  [[nodiscard]] PutHelper helper() noexcept;
 
   /// Throws the failure, if there is one. Never waits.
   void check() const;
@@ -95,6 +100,8 @@ class PutProxy {
   [[nodiscard]] bool say_farewells(u32 exchange);
 
   void run();
+  void run_round(Idle& idle);
+  [[nodiscard]] bool is_helped();
   bool serve_calls();
   bool work();
   bool take_puts();
@@ -118,7 +125,11 @@ class PutProxy {
     std::shared_ptr<void> regions;
   };
   std::vector<Leaving> leaving_;  // peers may still put into them
+  bool spins_;
   u64 num_rounds_ = 0;
+  std::mutex work_mutex_;  // of all of the above, and the transport; before any other
+  std::atomic<u64> num_helps_{0};
+  u64 num_helps_seen_ = 0;  // by the proxy's thread
 
   std::mutex left_mutex_;
   std::vector<Leaving> left_;  // nobody uses them any longer; memory is given back by whoever calls, not by the thread
