@@ -19,6 +19,7 @@ UcxLibrary open_library() {
   const auto need = [&](auto*& slot, const char* name) { library.need(slot, name, "install UCX 1.12 or newer"); };
   UcxLibrary ucx;
   need(ucx.config_read, "ucp_config_read");
+  need(ucx.config_modify, "ucp_config_modify");
   need(ucx.config_release, "ucp_config_release");
   need(ucx.init_version, "ucp_init_version");
   need(ucx.cleanup, "ucp_cleanup");

@@ -10,6 +10,7 @@ namespace moelink {
 /// Members are named after UCP's functions, without "ucp_".
 struct UcxLibrary {
   decltype(&::ucp_config_read) config_read = nullptr;
+  decltype(&::ucp_config_modify) config_modify = nullptr;
   decltype(&::ucp_config_release) config_release = nullptr;
   decltype(&::ucp_init_version) init_version = nullptr;
   decltype(&::ucp_cleanup) cleanup = nullptr;
