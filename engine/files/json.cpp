@@ -12,12 +12,19 @@
 namespace moelink::engine {
 namespace {
 
-// Remembers the keys of the objects that the parser is in.
-class DuplicateKeys {
- public:
-  explicit DuplicateKeys(const std::string& origin) : origin_(origin) {}
+// What is copied or printed part by part takes a frame of the stack for each level, and some bytes of a request are one.
+constexpr int kMostDepth = 64;
 
-  bool operator()(int, Json::parse_event_t event, const Json& parsed) {
+// Looks at a document while it is parsed. Remembers the keys of the objects that the parser is in.
+class Checks {
+ public:
+  explicit Checks(const std::string& origin) : origin_(origin) {}
+
+  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+    if (depth > kMostDepth) {
+      throw Error(ErrorCode::invalid_argument,
+                  text(origin_, " has arrays and objects inside of each other more than ", kMostDepth, " deep"));
+    }
     switch (event) {
       case Json::parse_event_t::object_start:
         open_.emplace_back();
@@ -46,7 +53,7 @@ class DuplicateKeys {
 
 Json parse_json(std::string_view source, const std::string& origin) {
   try {
-    return Json::parse(source.begin(), source.end(), DuplicateKeys(origin));
+    return Json::parse(source.begin(), source.end(), Checks(origin));
   } catch (const Json::exception& error) {
     throw Error(ErrorCode::invalid_argument, text(origin, " is not valid JSON: ", error.what()));
   }

@@ -12,8 +12,8 @@ namespace moelink::engine {
 
 using Json = nlohmann::json;
 
-/// Parses `source`; `origin` names it in errors. Throws invalid_argument for what is not JSON, and for a key that one
-/// object has twice: which of the two counts would be the reader's guess.
+/// Parses `source`; `origin` names it in errors. Throws invalid_argument for what is not JSON, for a key that an object
+/// has twice (which counts would be a guess), and beyond 64 levels: Json's copies and dumps recurse on the stack.
 [[nodiscard]] Json parse_json(std::string_view source, const std::string& origin);
 
 /// Reads and parses a file. Throws ErrorCode::system if it cannot be read, else as parse_json.
