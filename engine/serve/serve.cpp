@@ -48,9 +48,9 @@ class Signals {
 };
 
 int run(const ServeFlags& flags) {
-  const ServeOptions options = flags.options();
   Shutdown shutdown;
   const Signals signals(shutdown);
+  const ServeOptions options = flags.options();  // may start the driver, which has threads of its own
   perf::run_on_ranks(flags.engine.ranks, flags.engine.place, [&](const Communicator& communicator) {
     ServeOptions mine = options;
     mine.engine.num_threads = perf::threads_of_rank(communicator, flags.engine.place);
