@@ -8,6 +8,7 @@
 #include <charconv>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace moelink::engine {
 namespace {
@@ -32,16 +33,24 @@ std::optional<End> end_of(int descriptor, int (*get)(int, sockaddr*, socklen_t*)
   return End{.address = host.data(), .port = port.data()};
 }
 
-}  // namespace
-
-ClientSocket::ClientSocket(const httplib::Request& request) {
-  const End client{.address = request.remote_addr, .port = std::to_string(request.remote_port)};
-  const End here{.address = request.local_addr, .port = std::to_string(request.local_port)};
+std::vector<int> open_descriptors() {
+  std::vector<int> descriptors;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const std::string name = entry.path().filename();
     int descriptor = -1;
     std::from_chars(name.data(), name.data() + name.size(), descriptor);
+    descriptors.push_back(descriptor);
+  }
+  return descriptors;
+}
+
+}  // namespace
+
+ClientSocket::ClientSocket(const httplib::Request& request) {
+  const End client{.address = request.remote_addr, .port = std::to_string(request.remote_port)};
+  const End here{.address = request.local_addr, .port = std::to_string(request.local_port)};
+  for (const int descriptor : open_descriptors()) {
     if (end_of(descriptor, &getpeername) == client && end_of(descriptor, &getsockname) == here) {
       descriptor_ = descriptor;
       return;
@@ -56,6 +65,15 @@ bool ClientSocket::hung_up() const {
   char byte = 0;
   const ssize_t size = recv(*descriptor_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return size == 0 || (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void stop_reading_from_clients(int port) {
+  for (const int descriptor : open_descriptors()) {
+    const std::optional<End> here = end_of(descriptor, &getsockname);
+    if (here && here->port == std::to_string(port) && end_of(descriptor, &getpeername)) {
+      ::shutdown(descriptor, SHUT_RD);
+    }
+  }
 }
 
 }  // namespace moelink::engine

@@ -3,6 +3,7 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -46,10 +47,12 @@ void fail(httplib::Response& response, const ApiError& error) {
 }
 
 /// The whole body, or ApiError. What is too long is read to its end all the same: what is left of it would be taken for
-/// the next request of this connection.
-std::string body_of(const httplib::Request& request, const httplib::ContentReader& reader, std::size_t max_bytes) {
+/// the next request of this connection. Once `stopping`, nothing is read to its end.
+std::string body_of(const httplib::Request& request, const httplib::ContentReader& reader, std::size_t max_bytes,
+                    const std::atomic<bool>& stopping) {
   if (request.is_multipart_form_data()) {
-    reader([](const httplib::MultipartFormData&) { return true; }, [](const char*, std::size_t) { return true; });
+    reader([&](const httplib::MultipartFormData&) { return !stopping; },
+           [&](const char*, std::size_t) { return !stopping; });
     throw ApiError(415, "the body is a form; expected application/json");
   }
   std::string body;
@@ -59,7 +62,7 @@ std::string body_of(const httplib::Request& request, const httplib::ContentReade
     if (fits) {
       body.append(data, size);
     }
-    return true;
+    return !stopping;
   });
   if (!fits || (!whole && request.get_header_value<std::uint64_t>("Content-Length") > max_bytes)) {
     throw ApiError(413, text("the body has more than ", max_bytes, " bytes, which is the most that is taken"));
@@ -87,6 +90,8 @@ struct HttpServer::Impl {
   const Tokenizer* tokenizer = nullptr;
   std::string model_name;
   std::time_t started = 0;
+  std::atomic<bool> stopping = false;
+  std::atomic<bool> has_ended = false;
   std::thread thread;
 };
 
@@ -140,7 +145,7 @@ void HttpServer::Impl::add_routes() {
   });
   server.Post("/v1/completions", [this](const httplib::Request& request, httplib::Response& response,
                                         const httplib::ContentReader& reader) {
-    complete(request, response, body_of(request, reader, options.max_body_bytes));
+    complete(request, response, body_of(request, reader, options.max_body_bytes, stopping));
   });
   server.Get("/health", [this](const httplib::Request&, httplib::Response& response) {
     if (const auto closed = desk->closed()) {
@@ -234,12 +239,22 @@ void HttpServer::start(Desk& desk, const Tokenizer& tokenizer, const std::string
   impl_->model_name = model_name;
   impl_->started = std::time(nullptr);
   impl_->add_routes();
-  impl_->thread = std::thread([this] { impl_->server.listen_after_bind(); });
+  impl_->thread = std::thread([this] {
+    impl_->server.listen_after_bind();
+    impl_->has_ended = true;
+  });
+  // httplib forgets to stop what has not begun, and stop() would wait for ever.
+  while (!impl_->server.is_running() && !impl_->has_ended) {
+    std::this_thread::yield();
+  }
 }
 
 void HttpServer::stop() {
   if (impl_->thread.joinable()) {
+    impl_->stopping = true;
     impl_->server.stop();
+    // The thread waits for all connections, and a client may take for ever to send the rest of its request.
+    stop_reading_from_clients(impl_->port);
     impl_->thread.join();
   }
 }

@@ -4,7 +4,10 @@
 #include <atomic>
 #include <thread>
 
+#include "engine/base/text.hpp"
 #include "engine/desk/worker.hpp"
+#include "engine/tokenizer/utf8.hpp"
+#include "moelink/error.hpp"
 
 namespace moelink::engine {
 namespace {
@@ -12,8 +15,12 @@ namespace {
 constexpr std::chrono::milliseconds kLookAround{50};
 
 std::string name_of_model(const ServeOptions& options) {
-  return options.model_name.empty() ? std::filesystem::canonical(options.folder).filename().string()
-                                    : options.model_name;
+  std::string name =
+      options.model_name.empty() ? std::filesystem::canonical(options.folder).filename().string() : options.model_name;
+  if (valid_prefix(name) != name.size()) {  // it stands in every answer, and JSON is UTF-8
+    throw Error(ErrorCode::invalid_argument, text("the model's name \"", name, "\" is not UTF-8: give another one"));
+  }
+  return name;
 }
 
 DeskOptions desk_options(const Communicator& communicator, const Engine& engine, const ServeOptions& options) {
@@ -58,10 +65,11 @@ class Closer {
 void serve_and_answer(const Communicator& communicator, const ServeOptions& options, Shutdown& shutdown,
                       const std::function<void(int port)>& ready) {
   HttpServer http(options.http);  // first of all: a port that is taken is known before a model is loaded
+  const std::string name = name_of_model(options);
   const Tokenizer tokenizer(options.folder / "tokenizer.json");
   Engine engine(communicator, options.folder, options.engine);
   Desk desk(engine, desk_options(communicator, engine, options));
-  http.start(desk, tokenizer, name_of_model(options));
+  http.start(desk, tokenizer, name);
   // Goes first: those who wait for an answer get it, or the reason why there is none, before connections end.
   struct LastWords {
     HttpServer& http;

@@ -27,8 +27,10 @@ class RawClient {
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
-  void send(const std::string& bytes) const {
-    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  void send(const std::string& bytes) const { EXPECT_TRUE(try_send(bytes)); }
+  /// False once the server has closed the connection.
+  [[nodiscard]] bool try_send(const std::string& bytes) const {
+    return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
   void post(const std::string& body) const {
     send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: " +

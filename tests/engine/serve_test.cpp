@@ -3,7 +3,10 @@
 #include <httplib.h>
 
 #include <atomic>
+#include <chrono>
+#include <latch>
 #include <optional>
+#include <thread>
 
 #include "comm/expect_error.hpp"
 #include "engine/generation.hpp"
@@ -305,6 +308,8 @@ TEST(Serve, WhatCannotBeAnsweredIsRefusedByNameAndHarmsNobody) {
   refused(400, "[1]", "", "expected an object");
   refused(400, R"({"prompt": "a", "prompt": "b"})", "", "prompt");
   refused(400, "{\"prompt\": \"\xff\"}", "", "");
+  const std::string brackets = std::string(5000, '[') + std::string(5000, ']');
+  refused(400, R"({"prompt": "a", "temperature": )" + brackets + "}", "", "64 deep");
   refused(400, "{}", "prompt", "is missing");
   refused(400, R"({"prompt": 5})", "prompt", "expected a text");
   refused(400, R"({"prompt": [1, -1]})", "prompt", "-1");
@@ -449,6 +454,31 @@ TEST(Serve, AShutdownLetsRequestsEndAndTakesNoMore) {
   EXPECT_EQ(seen.error, "");
 }
 
+TEST(Serve, ClientsThatNeverEndTheirRequestDoNotKeepTheServerFromEnding) {
+  TestServer server(serve_options());
+  std::latch begun(3);
+  const auto drip = [&](const std::string& head) {
+    const RawClient client(server.port());
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: here\r\n" + head);
+    begun.arrive_and_wait();
+    // Not for ever, so that a server that waits for it fails instead of hanging.
+    constexpr int kMostBytes = 600;
+    for (int i = 0; i < kMostBytes && client.try_send(" "); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  };
+  std::thread in_body([&] { drip("Content-Length: 20000\r\n\r\n"); });
+  std::thread in_head([&] { drip("User-Agent: "); });
+  begun.arrive_and_wait();
+  expect_greedy(Client(server).complete(greedy(cases()[0])), cases()[0]);
+  const auto asked = std::chrono::steady_clock::now();
+  server.shutdown().request();
+  server.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(15));
+  in_body.join();
+  in_head.join();
+}
+
 TEST(Serve, AfterTheGraceThoseWhoWaitAreToldWhy) {
   ServeOptions options = serve_options();
   options.grace = std::chrono::milliseconds(100);
@@ -488,6 +518,14 @@ TEST(Serve, ARankThatIsLostWhileNothingIsAskedEndsTheServer) {
   TestServer server(serve_options(), 2);
   server.rank(1).abort("rank 1 is no more");
   expect_error(ErrorCode::aborted, {"rank 1 is no more"}, [&] { server.join(); });
+}
+
+TEST(Serve, ANameThatCannotStandInAnAnswerIsRefused) {
+  ServeOptions options = serve_options();
+  options.model_name = "caf\xe9";
+  Shutdown shutdown;
+  expect_error(ErrorCode::invalid_argument, {"UTF-8"},
+               [&] { serve(Communicator::single(Device::host()), options, shutdown, [](int) {}); });
 }
 
 TEST(Serve, APortThatIsTakenIsAnErrorBeforeAModelIsLoaded) {
