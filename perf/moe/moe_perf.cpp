@@ -64,7 +64,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
       progress.start_case(fmt::format("{}, {} tokens", model.name, text_of_tokens(tokens)));
       const MoeResult result = bench.run(model, tokens, *sets_of_case++, progress);
       progress.clear();
-      if (settings.mode == Mode::p2p) say_remotes(result.plan, remotes, table);
+      if (settings.mode == Mode::p2p && run.num_nodes > 1) say_remotes(result.plan, remotes, table);
       for (const PhaseResult* phase : {&result.dispatch, &result.combine}) {
         add_phase(run, {model, tokens}, result, *phase, table, results);
       }
