@@ -19,12 +19,20 @@ struct KernelReport {
   int spilled_bytes = 0;    ///< registers kept in memory, per thread; the library's own kernels have none
 };
 
-/// Compiles every kernel that an Exchange of one rank with this configuration would load on a device of
-/// `architecture` ("sm_90a"), unless the user's cache on disk has it. Needs NVRTC, and no device. Throws
-/// invalid_argument for a configuration that Exchange would refuse, ErrorCode::system if there is no cache that can be
-/// used (MOELINK_CACHE_DIR), ErrorCode::compile or unsupported as constructing the Exchange would.
+/// The ranks of an Exchange that is yet to come. On one node, all can map each other's memory.
+struct WarmUpRanks {
+  int num_ranks = 1;
+  int ranks_per_node = 0;  ///< 0: all are on one node; else the mode that is automatic is p2p
+};
+
+/// Compiles every kernel that an Exchange with this configuration would load on devices of `architecture` ("sm_90a"),
+/// one for each of these ranks, unless the user's cache on disk has it; those that quantise tokens apart from dispatch
+/// aside. Needs NVRTC, and no device. Throws invalid_argument for a configuration that Exchange would refuse,
+/// ErrorCode::system if there is no cache that can be used (MOELINK_CACHE_DIR), ErrorCode::compile or unsupported as
+/// constructing the Exchange would.
 [[nodiscard]] MOELINK_EXPORT std::vector<KernelReport> warm_up(const ExchangeConfig& config,
-                                                               const std::string& architecture);
+                                                               const std::string& architecture,
+                                                               const WarmUpRanks& ranks = {});
 
 /// The architecture that kernels are compiled for on a CUDA device.
 [[nodiscard]] MOELINK_EXPORT std::string kernel_architecture(Device device);

@@ -26,6 +26,9 @@ struct Settings {
   std::int64_t scale_bytes = 0;
   std::int64_t max_tokens = 4096;
   bool weights_on_input = false;
+  bool replicated_inputs = false;
+  int tp_size = 1;
+  WarmUpRanks ranks;
 };
 
 // Those named, else those of the GPUs here.
@@ -54,6 +57,8 @@ ExchangeConfig config_of(const Model& model, const Settings& settings) {
                         .hidden = model.hidden,
                         .max_tokens = settings.max_tokens,
                         .weights_on_input = settings.weights_on_input};
+  config.replicated_inputs = settings.replicated_inputs;
+  config.tp_size = settings.tp_size;
   config.payloads.clear();
   config.combine_types.clear();
   for (const std::string& name : settings.payloads) {
@@ -73,7 +78,7 @@ ExchangeConfig config_of(const Model& model, const Settings& settings) {
 int warm_up_all(const Settings& settings, std::ostream& out) {
   const std::vector<std::string> architectures = architectures_of(settings);
   Table table(out, {{"model", "", 18},
-                    {"kernel", "", 14},
+                    {"kernel", "", 20},
                     {"arch", "", 9},
                     {"origin", "", 11},
                     {"time", "ms", 8},
@@ -82,7 +87,7 @@ int warm_up_all(const Settings& settings, std::ostream& out) {
   table.header();
   for (const Model& model : settings.models.models()) {
     for (const std::string& architecture : architectures) {
-      for (const KernelReport& kernel : warm_up(config_of(model, settings), architecture)) {
+      for (const KernelReport& kernel : warm_up(config_of(model, settings), architecture, settings.ranks)) {
         table.row({model.name, kernel.name, architecture, kernel.origin, fmt::format("{:.1f}", kernel.milliseconds),
                    std::to_string(kernel.registers), std::to_string(kernel.spilled_bytes)});
       }
@@ -113,6 +118,17 @@ int run_warmup(int argc, const char* const* argv, std::ostream& out) {
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   app.add_flag("--weights-on-input", settings.weights_on_input, "also what WeightMode::on_input needs");
+  app.add_option("--ranks", settings.ranks.num_ranks, "ranks that will share the experts")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--ranks-per-node", settings.ranks.ranks_per_node, "mode p2p: ranks of one node (0: all)")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--tp-size", settings.tp_size, "modes nvlink and p2p: ranks that pass the same tokens")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_flag("--replicated-inputs", settings.replicated_inputs,
+               "every rank passes the same tokens (tensor parallel)");
   return run_tool(app, argc, argv, [&] { return warm_up_all(settings, out); });
 }
 

@@ -1,16 +1,61 @@
 #include "moelink/warm_up.hpp"
 
+#include <algorithm>
+
 #include "base/environment.hpp"
+#include "base/refuse.hpp"
 #include "base/text.hpp"
 #include "exchange/local_kernels.hpp"
+#include "exchange/modes/nvlink_kernels.hpp"
+#include "exchange/modes/tensor_parallel_kernels.hpp"
 #include "exchange/shape.hpp"
 #include "jit/kernel_compiler.hpp"
 #include "launch/cuda_kernel.hpp"
 #include "launch/kernel_report.hpp"
 
 namespace moelink {
+namespace {
 
-std::vector<KernelReport> warm_up(const ExchangeConfig& config, const std::string& architecture) {
+/// What the mode would ask for. Neither the shape nor what is loaded depends on which GPU it is, or on there being one.
+void ask_for_kernels(KernelLoader& loader, const ExchangeShape& shape, const ExchangeConfig& config) {
+  constexpr LocalDevice kGpu{.is_host = false};
+  if (shape.mode == Mode::local) {
+    (void)LocalKernels(loader, kGpu, shape, config);
+    return;
+  }
+  const ExchangeConfig as_carried = carried_config(config);
+  if (shape.mode != Mode::tensor_parallel) {
+    (void)NvlinkKernels(loader, kGpu, shape, as_carried, /*is_shared=*/false);
+    return;
+  }
+  (void)LocalKernels(loader, kGpu, shape, as_carried);
+  TpFacts facts = tp_facts(shape, as_carried, kGpu.is_host);
+  (void)TensorParallelKernels(loader, facts, shape, as_carried);
+  facts.multicast = may_use_nvls(as_carried);  // there may be a switch that sums, or none
+  if (facts.multicast) (void)TensorParallelKernels(loader, facts, shape, as_carried);
+}
+
+/// Of all ranks: those with one expert more than others have kernels of their own.
+std::vector<KernelRequest> requests_of_ranks(const ExchangeConfig& config, const WarmUpRanks& ranks) {
+  if (ranks.num_ranks < 1 || ranks.ranks_per_node < 0) {
+    refuse(text("WarmUpRanks are ", ranks.num_ranks, " with ", ranks.ranks_per_node,
+                " on a node; expected one rank or more, and 0 (all) or more on a node"));
+  }
+  std::vector<KernelRequest> requests;
+  for (const Communicator& rank : Communicator::in_process(ranks.num_ranks, {.ranks_per_node = ranks.ranks_per_node})) {
+    KernelLoader loader(Device::cuda(0));
+    ask_for_kernels(loader, check_config(config, rank), config);
+    for (KernelRequest& request : loader.requests()) {
+      if (std::ranges::find(requests, request) == requests.end()) requests.push_back(std::move(request));
+    }
+  }
+  return requests;
+}
+
+}  // namespace
+
+std::vector<KernelReport> warm_up(const ExchangeConfig& config, const std::string& architecture,
+                                  const WarmUpRanks& ranks) {
   if (!Environment::get().cache) {
     throw Error(ErrorCode::system, "compiled kernels cannot be kept, because MOELINK_CACHE=0 forbids it; unset it");
   }
@@ -19,11 +64,7 @@ std::vector<KernelReport> warm_up(const ExchangeConfig& config, const std::strin
                 text("compiled kernels cannot be kept in the cache '", DiskCache::user().directory(),
                      "': ", DiskCache::user().reason(), "; set MOELINK_CACHE_DIR to a private directory"));
   }
-  // Neither the shape nor what is loaded depends on which GPU it is, or on there being one.
-  KernelLoader loader(Device::cuda(0));
-  const LocalKernels kernels(loader, LocalDevice{.is_host = false},
-                             check_config(config, Communicator::single(Device::host())), config);
-  const std::vector<KernelRequest> requests = loader.requests();
+  const std::vector<KernelRequest> requests = requests_of_ranks(config, ranks);
   return report_on(requests, KernelCompiler::shared(architecture).get_all(requests));
 }
 

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+
 #include "exchange/local_kernels.hpp"
 #include "jit/kernel_compiler.hpp"
 #include "jit/support.hpp"
@@ -49,6 +53,41 @@ TEST(WarmUp, WhatAnExchangeLoadsIsThenInTheCache) {
     EXPECT_GT(reports[i].registers, 0);
     EXPECT_EQ(another_process.get(requests[i])->origin, KernelOrigin::disk) << requests[i].expression;
   }
+}
+
+std::set<std::string> names_of(const std::vector<KernelReport>& reports) {
+  std::set<std::string> names;
+  for (const KernelReport& report : reports) {
+    names.insert(report.name);
+    EXPECT_EQ(report.spilled_bytes, 0) << report.name;
+  }
+  return names;
+}
+
+TEST(WarmUp, RanksGetTheKernelsOfTheirMode) {
+  MOELINK_NEEDS_NVRTC();
+  ExchangeConfig replicated = config();
+  replicated.replicated_inputs = true;
+  const auto tensor_parallel = names_of(warm_up(replicated, "sm_90a", {.num_ranks = 2}));
+  EXPECT_TRUE(tensor_parallel.contains("TensorParallelPush"));
+  EXPECT_TRUE(tensor_parallel.contains("TensorParallelStaged"));
+  EXPECT_TRUE(tensor_parallel.contains("LocalDecode"));
+
+  const std::set<std::string> of_rows = {"NvlinkDecode", "NvlinkPrefill", "NvlinkCombine"};
+  EXPECT_EQ(names_of(warm_up(config(), "sm_90a", {.num_ranks = 2})), of_rows);
+  // The same names, but kernels that know remotes.
+  const std::vector<KernelReport> over_nodes = warm_up(config(), "sm_90a", {.num_ranks = 2, .ranks_per_node = 1});
+  EXPECT_EQ(names_of(over_nodes), of_rows);
+  for (const KernelReport& report : over_nodes) EXPECT_EQ(report.origin, "compiled") << report.name;
+}
+
+TEST(WarmUp, RanksWithDifferentNumbersOfExpertsAreAllServed) {
+  MOELINK_NEEDS_NVRTC();
+  ExchangeConfig replicated = config();
+  replicated.replicated_inputs = true;
+  replicated.num_experts = 3;
+  const std::vector<KernelReport> reports = warm_up(replicated, "sm_90a", {.num_ranks = 2});
+  EXPECT_EQ(std::ranges::count(reports, std::string("LocalDecode"), &KernelReport::name), 2);
 }
 
 TEST(WarmUp, ConfigurationThatExchangeWouldRefuseIsRefused) {

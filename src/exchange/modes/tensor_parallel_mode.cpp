@@ -35,12 +35,6 @@ i64 partials_bytes(const TpFacts& facts) {
   return has_separate_plans(facts) ? facts.max_tokens * facts.hidden * i64{sizeof(float)} : 0;
 }
 
-bool may_use_nvls(const ExchangeConfig& config) {
-  return !config.deterministic && (config.tensor_parallel_sum == TensorParallelSum::automatic ||
-                                   config.tensor_parallel_sum == TensorParallelSum::separate ||
-                                   config.tensor_parallel_sum == TensorParallelSum::nvls);
-}
-
 Buffer zeroed(Device device, i64 size_bytes) {
   Buffer buffer(device, static_cast<std::size_t>(size_bytes));
   const Stream stream(device, {.num_threads = 1});
@@ -55,7 +49,7 @@ TensorParallelMode::TensorParallelMode(const ExchangeCore& core)
     : core_(core),
       facts_(tp_facts(core.shape, core.config, core.device.is_host)),
       layout_(tp_layout(facts_)),
-      workspace_(core.communicator, "Exchange", layout_.total_bytes,
+      workspace_(core.communicator, kExchangeName, layout_.total_bytes,
                  may_use_nvls(core.config) ? Multicast::if_possible : Multicast::no) {
   facts_.multicast = workspace_.window().multicast != nullptr;  // the same on every rank of a node
   if (facts_.only == TensorParallelSum::nvls && !facts_.multicast) {
@@ -85,7 +79,7 @@ void TensorParallelMode::claim_blocks() {
   agree_over_ranks(
       bootstrap, "Exchange: budget",
       [&] {
-        residency_ = ResidencyClaim(communicator, "Exchange", {{facts_.max_workers + 1, 1}});
+        residency_ = ResidencyClaim(communicator, kExchangeName, {{facts_.max_workers + 1, 1}});
         private_memory_ = zeroed(communicator.device(), PrivateLayout::of(layout_).total_bytes);
         if (const i64 bytes = partials_bytes(facts_); bytes != 0) {
           partials_ = Buffer(communicator.device(), static_cast<std::size_t>(bytes));

@@ -128,6 +128,12 @@ TpFacts tp_facts(const ExchangeShape& shape, const ExchangeConfig& config, bool 
   return facts;
 }
 
+bool may_use_nvls(const ExchangeConfig& config) {
+  return !config.deterministic && (config.tensor_parallel_sum == TensorParallelSum::automatic ||
+                                   config.tensor_parallel_sum == TensorParallelSum::separate ||
+                                   config.tensor_parallel_sum == TensorParallelSum::nvls);
+}
+
 void check_push_alone(const TpFacts& facts) {
   if (facts.only != TensorParallelSum::push) return;
   const i64 bytes = 2 * facts.num_ranks * max_items(facts) * item_bytes(facts) * 2;

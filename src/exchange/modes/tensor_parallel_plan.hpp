@@ -44,6 +44,9 @@ struct TpPlan {
 /// What the configuration says; the rest is agreed later. Throws as check_push_alone.
 [[nodiscard]] TpFacts tp_facts(const ExchangeShape& shape, const ExchangeConfig& config, bool on_host);
 
+/// Whether the switch may sum, where there is multicast.
+[[nodiscard]] bool may_use_nvls(const ExchangeConfig& config);
+
 /// Throws ErrorCode::capacity if push is asked for by name for more tokens than its lines can hold.
 void check_push_alone(const TpFacts& facts);
 
