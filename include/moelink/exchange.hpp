@@ -84,8 +84,9 @@ struct ExchangeConfig {
   bool weights_on_input = false;   ///< WeightMode::on_input will be used (one more kernel per typed payload)
   bool own_rows = true;            ///< the library allocates the rows buffer; if not, each dispatch brings one
   bool own_expert_output = false;  ///< expert_output_buffer() exists
-  /// p2p: what carries puts between nodes: "loopback" (ranks of one process), "verbs" or "ucx"; empty: MOELINK_PUT, else
-  /// the first that works on every rank.
+  /// p2p: what carries puts between nodes: "loopback" (ranks of one process), "verbs" or "ucx", equal on all ranks; empty:
+  /// MOELINK_PUT, else the first that works on every rank. Another name is invalid_argument, one that does not work here
+  /// unsupported.
   std::string transport = {};
 };
 

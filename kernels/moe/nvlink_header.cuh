@@ -1,10 +1,9 @@
 // Headers of the nvlink dispatch: what every rank tells every rank before any row (protocol/nvlink_moe.hpp).
 //
 // A header is a run of lines {value, tag of the epoch}, stored and polled two at a time. A line is read whole, so that the
-// tag vouches for its value. What else a header says: NOTE [lines and earlier
-// launches] (ptx/line.cuh). Headers are
-// small and wanted early: all threads of a block poll, each its own lines, and all blocks of a launch read them all, which
-// is cheaper than telling one another.
+// tag vouches for its value. What else a header says: NOTE [lines and earlier launches] (ptx/line.cuh). Headers are small
+// and wanted early: all threads of a block poll, each its own lines, and all blocks of a launch read them all, which is
+// cheaper than telling one another.
 #pragma once
 
 #include "moelink/device/moe/nvlink_epoch.cuh"
