@@ -18,8 +18,8 @@ template <HeadsSpec V>
 inline constexpr int kHeadsTogether<Static<V>> = V.heads_together;
 
 struct AttentionArgs {
-  const void* heads;  ///< [num_rows, HeadsSpec::row_elements]: prepared queries first
-  const void* keys;   ///< this layer's part of the cache
+  const float* heads;  ///< [num_rows, HeadsSpec::row_elements]: prepared queries first
+  const void* keys;    ///< this layer's part of the cache
   const void* values;
   void* output;  ///< [num_rows, num_heads, head_dim]
   float scale;   ///< of products, before the softmax
@@ -65,7 +65,7 @@ struct Attention {
     MOELINK_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       queries[h] = Head(ex, spec);
-      queries[h].load(row_at<E>(args.heads, first_place + h, spec().head_dim));
+      queries[h].load_floats(args.heads + (first_place + h) * spec().head_dim);
       sums[h] = Head(ex, spec);
       sums[h].clear();
       maxima[h] = kNegativeInfinity;

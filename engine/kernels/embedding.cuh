@@ -1,4 +1,4 @@
-// Rows of the embedding's matrix, one for each token.
+// Rows of the embedding's matrix, one for each token, as floats.
 #pragma once
 
 #include "engine/kernels/primitives/chunk.cuh"
@@ -8,7 +8,7 @@ namespace moelink::engine {
 struct EmbeddingSpec {
   i64 hidden;  ///< elements of a row, whole chunks
   i32 threads;
-  Element element;
+  Element element;  ///< of the table
 
   template <class Visit>
   constexpr auto fields(Visit&& visit) const {
@@ -19,7 +19,7 @@ struct EmbeddingSpec {
 struct EmbeddingArgs {
   const i32* tokens;  ///< [num_rows]
   const void* table;  ///< [vocabulary, hidden]
-  void* output;       ///< [num_rows, hidden]
+  float* output;      ///< [num_rows, hidden]
   i64 num_rows;
 };
 
@@ -35,11 +35,11 @@ struct Embedding {
       constexpr Element kElement = decltype(element){}();
       for (i64 row = ex.block(); row < args.num_rows; row += ex.num_blocks()) {
         const void* from = row_at<kElement>(args.table, args.tokens[row], spec().hidden);
-        void* to = row_at<kElement>(args.output, row, spec().hidden);
+        float* to = args.output + row * spec().hidden;
         for (i64 c = ex.thread(); c < spec().hidden / chunk_width(kElement); c += ex.num_threads()) {
           float values[chunk_width(kElement)];
           load_chunk<kElement>(from, c, values);
-          store_chunk<kElement>(to, c, values);
+          store_floats<kElement>(to, c, values);
         }
       }
     });

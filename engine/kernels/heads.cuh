@@ -1,7 +1,8 @@
 // What happens to heads between their projections and attention.
 //  1. (HeadSquares, only if all heads of a token are normalised together) sums of squares over a row's queries and keys
 //  2. (PrepareHeads) norm, clamp, rotary positions; queries stay where they are, keys and values go to the cache's pages
-// A group of lanes has a head. Heads of one row lie behind each other: queries, keys, values.
+// A group of lanes has a head. Heads of one row lie behind each other: queries, keys, values. They are floats until they are
+// cached; queries stay so.
 #pragma once
 
 #include "engine/kernels/primitives/head_lanes.cuh"
@@ -21,7 +22,7 @@ struct HeadsSpec {
   i32 heads_together;  ///< GPU: query heads of a block of attention, all of one key head; they share what is loaded
   u32 epsilon_bits;    ///< of a float
   u32 clip_bits;       ///< of a float; 0: no clamping
-  Element element;
+  Element element;     ///< of weights and of the cache
   HeadNorm norm;
 
   constexpr i64 row_elements() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
@@ -50,8 +51,8 @@ MOELINK_DEVICE i64 cache_offset(const Spec& spec, const StepRows& rows, i32 sequ
 }
 
 struct HeadSquaresArgs {
-  const void* heads;  ///< [num_rows, row_elements]
-  float* squares;     ///< [num_rows, 2]: of queries, of keys
+  const float* heads;  ///< [num_rows, row_elements]
+  float* squares;      ///< [num_rows, 2]: of queries, of keys
   i64 num_rows;
 };
 
@@ -64,30 +65,28 @@ struct HeadSquares {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    with_element(spec().element, [&](auto element) {
-      constexpr Element kElement = decltype(element){}();
-      for (i64 item = ex.block(); item < args.num_rows * 2; item += ex.num_blocks()) {
-        const bool keys = item % 2 != 0;
-        const i64 query_chunks = spec().num_heads * spec().head_dim / chunk_width(kElement);
-        const i64 key_chunks = spec().num_kv_heads * spec().head_dim / chunk_width(kElement);
-        const i64 first = keys ? query_chunks : 0;
-        const i64 last = first + (keys ? key_chunks : query_chunks);
-        const void* row = row_at<kElement>(args.heads, item / 2, spec().row_elements());
-        float squares = 0;
-        for (i64 c = first + ex.thread(); c < last; c += ex.num_threads()) {
-          float values[chunk_width(kElement)];
-          load_chunk<kElement>(row, c, values);
-          for (int i = 0; i < chunk_width(kElement); ++i) squares += values[i] * values[i];
-        }
-        const float sum = block_sum(ex, squares);
-        if (ex.thread() == 0) args.squares[item] = sum;
+    constexpr int kWidth = chunk_width(Element::float32);
+    for (i64 item = ex.block(); item < args.num_rows * 2; item += ex.num_blocks()) {
+      const bool keys = item % 2 != 0;
+      const i64 query_chunks = spec().num_heads * spec().head_dim / kWidth;
+      const i64 key_chunks = spec().num_kv_heads * spec().head_dim / kWidth;
+      const i64 first = keys ? query_chunks : 0;
+      const i64 last = first + (keys ? key_chunks : query_chunks);
+      const float* row = args.heads + item / 2 * spec().row_elements();
+      float squares = 0;
+      for (i64 c = first + ex.thread(); c < last; c += ex.num_threads()) {
+        float values[kWidth];
+        load_chunk<Element::float32>(row, c, values);
+        for (int i = 0; i < kWidth; ++i) squares += values[i] * values[i];
       }
-    });
+      const float sum = block_sum(ex, squares);
+      if (ex.thread() == 0) args.squares[item] = sum;
+    }
   }
 };
 
 struct PrepareHeadsArgs {
-  void* heads;               ///< [num_rows, row_elements]
+  float* heads;              ///< [num_rows, row_elements]
   const void* query_weight;  ///< per_head: [head_dim]; all_heads: [num_heads, head_dim]
   const void* key_weight;
   const float* squares;  ///< all_heads: [num_rows, 2]
@@ -126,8 +125,8 @@ struct PrepareHeads {
   template <Element E, class Exec, class S, class Head>
   MOELINK_DEVICE static void prepare(const Exec& ex, S spec, const Args& args, Head& head, i64 row, i32 index,
                                      bool valid) {
-    void* place = row_at<E>(args.heads, row * (spec().num_heads + 2 * spec().num_kv_heads) + index, spec().head_dim);
-    head.load(place);
+    float* place = args.heads + (row * (spec().num_heads + 2 * spec().num_kv_heads) + index) * spec().head_dim;
+    head.load_floats(place);
     const bool is_query = index < spec().num_heads;
     const bool is_value = index >= spec().num_heads + spec().num_kv_heads;
     const i32 head_index = is_query ? index : index - spec().num_heads;
@@ -139,7 +138,7 @@ struct PrepareHeads {
     const i32 sequence = args.rows.sequences[row];
     if (!valid || sequence < 0) return;
     if (is_query) {
-      turned.store(place);
+      turned.store_floats(place);
     } else if (!is_value) {
       turned.store(static_cast<u8*>(args.keys) + cache_offset<E>(spec(), args.rows, sequence, position, head_index));
     } else {

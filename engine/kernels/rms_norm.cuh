@@ -1,4 +1,5 @@
-// RMS norm of rows, after adding something to them if asked to: the two ends of a block of a transformer.
+// RMS norm of rows, after adding something to them if asked to: the two ends of a block of a transformer. What layers add
+// to stays in fp32, whatever type they compute in.
 //  1. x += delta, in place; the sum of squares
 //  2. output = x / sqrt(mean square + epsilon) * weight
 // A block has a row; its threads read in step 2 what they wrote themselves in step 1.
@@ -14,17 +15,18 @@ struct RmsNormSpec {
   i64 hidden;        ///< elements of a row, whole chunks
   u32 epsilon_bits;  ///< of a float
   i32 threads;
-  Element element;
-  bool adds;  ///< step 1 adds
+  Element element;  ///< of weight and output
+  bool adds;        ///< step 1 adds
+  Element delta;    ///< what it adds: as `element`, or fp32
 
   template <class Visit>
   constexpr auto fields(Visit&& visit) const {
-    return visit(hidden, epsilon_bits, threads, element, adds);
+    return visit(hidden, epsilon_bits, threads, element, adds, delta);
   }
 };
 
 struct RmsNormArgs {
-  void* x;             ///< [.., hidden]
+  float* x;            ///< [.., hidden]
   const void* delta;   ///< [num_rows, hidden], if `adds`
   const i32* row_of;   ///< [num_rows] rows of x; null: row i
   const void* weight;  ///< [hidden]
@@ -54,18 +56,21 @@ struct RmsNorm {
   MOELINK_DEVICE static void normalise(const Exec& ex, S spec, const Args& args, i64 row) {
     constexpr int kWidth = chunk_width(E);
     const i64 num_chunks = spec().hidden / kWidth;
-    void* x = row_at<E>(args.x, args.row_of != nullptr ? args.row_of[row] : row, spec().hidden);
+    float* x = args.x + (args.row_of != nullptr ? args.row_of[row] : row) * spec().hidden;
 
     float squares = 0;
     for (i64 c = ex.thread(); c < num_chunks; c += ex.num_threads()) {
       float values[kWidth];
-      load_chunk<E>(x, c, values);
+      load_floats<E>(x, c, values);
       if (spec().adds) {
         float summands[kWidth];
-        load_chunk<E>(row_at<E>(args.delta, row, spec().hidden), c, summands);
+        if (spec().delta == Element::float32) {
+          load_floats<E>(row_at<Element::float32>(args.delta, row, spec().hidden), c, summands);
+        } else {
+          load_chunk<E>(row_at<E>(args.delta, row, spec().hidden), c, summands);
+        }
         for (int i = 0; i < kWidth; ++i) values[i] += summands[i];
-        store_chunk<E>(x, c, values);
-        load_chunk<E>(x, c, values);  // what is stored, rounded, is what is normalised
+        store_floats<E>(x, c, values);
       }
       for (int i = 0; i < kWidth; ++i) squares += values[i] * values[i];
     }
@@ -76,7 +81,7 @@ struct RmsNorm {
     for (i64 c = ex.thread(); c < num_chunks; c += ex.num_threads()) {
       float values[kWidth];
       float weights[kWidth];
-      load_chunk<E>(x, c, values);
+      load_floats<E>(x, c, values);
       load_chunk<E>(args.weight, c, weights);
       for (int i = 0; i < kWidth; ++i) values[i] *= scale * weights[i];
       store_chunk<E>(output, c, values);

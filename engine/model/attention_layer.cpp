@@ -57,20 +57,20 @@ void AttentionLayer::run(const Step& step, const Cache& cache, const float* angl
                     step.stream);
     }
   };
-  step.kernels.normalise({.x = act.x.data(),
+  step.kernels.normalise({.x = act.x.as<float>(),
                           .delta = nullptr,
                           .row_of = nullptr,
                           .weight = input_norm_.data(),
                           .output = act.normalised.data(),
                           .num_rows = num_rows},
                          step.stream);
-  step.products.dense(heads_, act.normalised.data(), num_rows, act.heads.data(), step.type, step.stream);
+  step.products.dense(heads_, act.normalised.data(), num_rows, act.heads.data(), DataType::float32, step.stream);
   if (norm_ == QkNorm::all_heads) {
-    step.kernels.sum_head_squares({.heads = act.heads.data(), .squares = act.squares.as<float>(), .num_rows = num_rows},
-                                  step.stream);
+    step.kernels.sum_head_squares(
+        {.heads = act.heads.as<float>(), .squares = act.squares.as<float>(), .num_rows = num_rows}, step.stream);
     sum_over_ranks(sums.squares, act.squares, 2);
   }
-  step.kernels.prepare_heads({.heads = act.heads.data(),
+  step.kernels.prepare_heads({.heads = act.heads.as<float>(),
                               .query_weight = query_norm_.data(),
                               .key_weight = key_norm_.data(),
                               .squares = act.squares.as<float>(),
@@ -79,14 +79,14 @@ void AttentionLayer::run(const Step& step, const Cache& cache, const float* angl
                               .values = cache.values,
                               .rows = step.rows},
                              step.stream);
-  step.kernels.attend({.heads = act.heads.data(),
+  step.kernels.attend({.heads = act.heads.as<float>(),
                        .keys = cache.keys,
                        .values = cache.values,
                        .output = act.attention.data(),
                        .scale = scale_,
                        .rows = step.rows},
                       step.stream);
-  step.products.dense(projection_, act.attention.data(), num_rows, act.block.data(), step.type, step.stream);
+  step.products.dense(projection_, act.attention.data(), num_rows, act.block.data(), step.block_type, step.stream);
   sum_over_ranks(sums.blocks, act.block, hidden_);
 }
 

@@ -51,7 +51,7 @@ void ExpertLayer::prepare(Products& products) const {
 
 void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
   Activations& act = step.act;
-  step.kernels.add_and_normalise({.x = act.x.data(),
+  step.kernels.add_and_normalise({.x = act.x.as<float>(),
                                   .delta = act.block.data(),
                                   .row_of = nullptr,
                                   .weight = norm_.data(),
@@ -100,10 +100,11 @@ void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert
   }
   compute(step, batch, groups, output.data);
   timer.begin_combine(step.stream);
-  exchange.combine({.expert_output = output,
-                    .output = {.data = act.x.data(), .type = step.type, .rows = step.rows.num_rows, .columns = hidden_},
-                    .accumulate = true},
-                   step.stream);
+  exchange.combine(
+      {.expert_output = output,
+       .output = {.data = act.x.data(), .type = DataType::float32, .rows = step.rows.num_rows, .columns = hidden_},
+       .accumulate = true},
+      step.stream);
   timer.end_combine(step.stream);
 }
 

@@ -84,7 +84,8 @@ HeadsSpec heads_spec(const ModelConfig& config, const Shard& shard, Element elem
 }  // namespace
 
 ModelKernels::Handles ModelKernels::add_all(KernelSet& set, Device device, const ModelConfig& config,
-                                            const Shard& shard, DataType type, std::int64_t page_size) {
+                                            const Shard& shard, DataType type, DataType block_type,
+                                            std::int64_t page_size) {
   const Element element = element_of(type);
   const std::int64_t width = chunk_width(element);
   check_chunks("hidden_size", config.hidden, width, type);
@@ -100,7 +101,8 @@ ModelKernels::Handles ModelKernels::add_all(KernelSet& set, Device device, const
                        .epsilon_bits = std::bit_cast<u32>(config.norm_epsilon),
                        .threads = threads(kRowThreads),
                        .element = element,
-                       .adds = adds};
+                       .adds = adds,
+                       .delta = element_of(block_type)};
   };
   const HeadsSpec heads = heads_spec(config, shard, element, page_size, threads(kHeadThreads));
   Handles handles{
@@ -123,17 +125,17 @@ ModelKernels::Handles ModelKernels::add_all(KernelSet& set, Device device, const
 }
 
 KernelSet ModelKernels::set_for(Device device, const ModelConfig& config, const Shard& shard, DataType type,
-                                std::int64_t page_size) {
+                                DataType block_type, std::int64_t page_size) {
   KernelSet set(device, kernel_headers());
-  (void)add_all(set, device, config, shard, type, page_size);
+  (void)add_all(set, device, config, shard, type, block_type, page_size);
   return set;
 }
 
 ModelKernels::ModelKernels(Device device, const ModelConfig& config, const Shard& shard, DataType type,
-                           std::int64_t page_size)
+                           DataType block_type, std::int64_t page_size)
     : on_host_(device.is_host()) {
   KernelSet set(device, kernel_headers());
-  kernels_ = add_all(set, device, config, shard, type, page_size);
+  kernels_ = add_all(set, device, config, shard, type, block_type, page_size);
   set.load();
 }
 

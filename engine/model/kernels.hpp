@@ -17,12 +17,14 @@ namespace moelink::engine {
 class ModelKernels {
  public:
   /// Compiles (or finds in the cache) and loads all of them. Throws ErrorCode::unsupported, naming the size, for shapes
-  /// that kernels do not have: rows and halves of heads are whole chunks of sixteen bytes.
-  ModelKernels(Device device, const ModelConfig& config, const Shard& shard, DataType type, std::int64_t page_size);
+  /// that kernels do not have: rows and halves of heads are whole chunks of sixteen bytes. `block_type`: of what
+  /// attention gives, `type` or float32.
+  ModelKernels(Device device, const ModelConfig& config, const Shard& shard, DataType type, DataType block_type,
+               std::int64_t page_size);
 
   /// The sources of the kernels, and the set with all that a model needs: for compiling without a device.
   [[nodiscard]] static KernelSet set_for(Device device, const ModelConfig& config, const Shard& shard, DataType type,
-                                         std::int64_t page_size);
+                                         DataType block_type, std::int64_t page_size);
 
   void embed(const EmbeddingArgs& args, StreamView stream) const;
   void normalise(const RmsNormArgs& args, StreamView stream) const;
@@ -47,7 +49,7 @@ class ModelKernels {
     UserKernel<Swiglu> swiglu;
   };
   [[nodiscard]] static Handles add_all(KernelSet& set, Device device, const ModelConfig& config, const Shard& shard,
-                                       DataType type, std::int64_t page_size);
+                                       DataType type, DataType block_type, std::int64_t page_size);
   [[nodiscard]] int grid(std::int64_t items, std::int64_t items_per_block = 1) const;
 
   bool on_host_;

@@ -55,7 +55,7 @@ ExchangeConfig exchange_config(const ModelConfig& config, const ModelOptions& op
           .hidden = config.hidden,
           .max_tokens = options.limits.max_rows,
           .payloads = {Payload{.type = options.type}},
-          .combine_types = {CombineTypes{.expert_output = options.type, .output = options.type}},
+          .combine_types = {CombineTypes{.expert_output = options.type, .output = DataType::float32}},
           .own_expert_output = true};
 }
 
@@ -110,6 +110,10 @@ struct Model::Impl {
   void load_weights(const WeightSource& weights);
   void run(const StepShape& shape, StreamView stream);
   void finish(const Step& step, std::int64_t num_logit_rows);
+  /// Of what attention gives: all that is known, or what is cheap to sum over ranks.
+  [[nodiscard]] DataType block_type() const {
+    return head_share(communicator, options).size > 1 ? options.type : DataType::float32;
+  }
   [[nodiscard]] AttentionLayer::Cache cache_of(std::size_t layer) const;
   [[nodiscard]] std::int32_t* expert_ids_of(std::int64_t layer) const;
 
@@ -154,13 +158,13 @@ Model::Impl::Impl(const Communicator& comm, const ModelConfig& model_config, con
       }()),
       shard(shard_of(config, head_share(comm, options), local_experts(comm, config.num_experts))),
       products(Products::make(device, options.type)),
-      kernels(device, config, shard, options.type, options.limits.page_size),
+      kernels(device, config, shard, options.type, block_type(), options.limits.page_size),
       exchange(comm, exchange_config(config, options, comm.size())),
       inputs(device, config, options.limits),
       timer(device, options.time_exchange ? config.num_layers : 0) {
   if (head_share(comm, options).size > 1) {
     const std::int64_t rows = options.limits.max_rows;
-    block_sums.emplace(comm, AllReduceConfig{.type = options.type, .max_elements = rows * config.hidden});
+    block_sums.emplace(comm, AllReduceConfig{.type = block_type(), .max_elements = rows * config.hidden});
     if (config.qk_norm == QkNorm::all_heads) {
       square_sums.emplace(comm, AllReduceConfig{.type = DataType::float32, .max_elements = rows * 2});
     }
@@ -179,12 +183,12 @@ void Model::Impl::allocate() {
   const std::int64_t heads = shard.heads.size() * config.head_dim;
   const std::int64_t expert_rows = exchange.expert_output_buffer(options.type).rows;
   act = {
-      .x = buffer(rows * config.hidden, element),
+      .x = buffer(rows * config.hidden, sizeof(float)),
       .normalised = buffer(rows * config.hidden, element),
-      .heads = buffer(rows * (heads + 2 * shard.kv_heads.size() * config.head_dim), element),
+      .heads = buffer(rows * (heads + 2 * shard.kv_heads.size() * config.head_dim), sizeof(float)),
       .squares = buffer(rows * 2, sizeof(float)),
       .attention = buffer(rows * heads, element),
-      .block = buffer(rows * config.hidden, element),
+      .block = buffer(rows * config.hidden, static_cast<std::int64_t>(size_of(block_type()))),
       .router = buffer(rows * config.num_experts, sizeof(float)),
       .expert_ids = buffer(rows * config.top_k * (options.keep_routing ? config.num_layers : 1), sizeof(std::int32_t)),
       .weights = buffer(rows * config.top_k, sizeof(float)),
@@ -245,13 +249,14 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
                   .kernels = kernels,
                   .products = *products,
                   .type = options.type,
+                  .block_type = block_type(),
                   .counts_on_host = !device.is_host() && shape.num_rows > options.limits.max_decode_rows,
                   .wait_before_copies = shares_device,
                   .stream = stream};
   timer.begin_step();
   if (shape.num_rows > 0) {
     kernels.embed(
-        {.tokens = inputs.tokens(), .table = embedding.data(), .output = act.x.data(), .num_rows = shape.num_rows},
+        {.tokens = inputs.tokens(), .table = embedding.data(), .output = act.x.as<float>(), .num_rows = shape.num_rows},
         stream);
   }
   const HeadSums sums{.blocks = block_sums ? &*block_sums : nullptr, .squares = square_sums ? &*square_sums : nullptr};
@@ -265,7 +270,7 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
 }
 
 void Model::Impl::finish(const Step& step, std::int64_t num_logit_rows) {
-  kernels.normalise({.x = act.x.data(),
+  kernels.normalise({.x = act.x.as<float>(),
                      .delta = nullptr,
                      .row_of = inputs.logit_rows(),
                      .weight = final_norm.data(),

@@ -11,14 +11,15 @@ namespace moelink::engine {
 class ModelKernels;
 class Products;
 
-/// Device memory that all layers use in turn, each [max_rows, ...] in the model's type unless said otherwise.
+/// Device memory that all layers use in turn, each [max_rows, ...] in the model's type unless said otherwise. In fp32 is
+/// what needs not be rounded for a product: it costs little, and halves the error of a model in bf16.
 struct Activations {
-  Buffer x;           ///< [hidden] what layers add to
+  Buffer x;           ///< [hidden] float: what layers add to
   Buffer normalised;  ///< [hidden] what a block of a layer reads
-  Buffer heads;       ///< [this rank's queries, keys and values]
+  Buffer heads;       ///< [this rank's queries, keys and values] float
   Buffer squares;     ///< [2] float: HeadSquares
   Buffer attention;   ///< [this rank's heads * head_dim]
-  Buffer block;       ///< [hidden] what attention gives
+  Buffer block;       ///< [hidden] what attention gives, in Step::block_type
   Buffer router;      ///< [num_experts] float
   Buffer expert_ids;  ///< [top_k] int32, of all layers if they are kept
   Buffer weights;     ///< [top_k] float
@@ -36,6 +37,7 @@ struct Step {
   const ModelKernels& kernels;
   Products& products;
   DataType type;        ///< the model's
+  DataType block_type;  ///< of what attention gives: float, or the model's if it is summed over ranks
   bool counts_on_host;  ///< experts wait for the host to learn the counts: for many rows, and never in a captured step
   bool wait_before_copies;  ///< Model::copy_logits says why
   StreamView stream;

@@ -44,6 +44,22 @@ MOELINK_DEVICE void store_chunk(void* row, i64 index, const float* in) {
 #endif
 }
 
+/// Elements of a chunk of type E, from or to a row of floats: where sums are carried on and on, they stay in fp32.
+template <Element E>
+MOELINK_DEVICE void load_floats(const void* row, i64 index, float* out) {
+  constexpr int kWidth = chunk_width(Element::float32);
+  constexpr int kChunks = chunk_width(E) / kWidth;
+  MOELINK_UNROLL
+  for (int i = 0; i < kChunks; ++i) load_chunk<Element::float32>(row, index * kChunks + i, out + i * kWidth);
+}
+template <Element E>
+MOELINK_DEVICE void store_floats(void* row, i64 index, const float* in) {
+  constexpr int kWidth = chunk_width(Element::float32);
+  constexpr int kChunks = chunk_width(E) / kWidth;
+  MOELINK_UNROLL
+  for (int i = 0; i < kChunks; ++i) store_chunk<Element::float32>(row, index * kChunks + i, in + i * kWidth);
+}
+
 /// One element of a row.
 template <Element E>
 MOELINK_DEVICE void store_element(void* row, i64 index, float value) {

@@ -48,6 +48,19 @@ class HeadLanes {
       if (holds(j)) load_chunk<E>(head, chunk(j), values_ + j * kWidth);
     }
   }
+  /// A head of floats, and to one.
+  MOELINK_DEVICE void load_floats(const float* head) {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (holds(j)) engine::load_floats<E>(head, chunk(j), values_ + j * kWidth);
+    }
+  }
+  MOELINK_DEVICE void store_floats(float* head) const {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (holds(j)) engine::store_floats<E>(head, chunk(j), values_ + j * kWidth);
+    }
+  }
   MOELINK_DEVICE void store(void* head) const {
     MOELINK_UNROLL
     for (int j = 0; j < kChunksPerLane; ++j) {
@@ -163,6 +176,12 @@ class HeadLanes {
   }
   void store(void* head) const {
     for (i64 c = 0; c < dim_ / kWidth; ++c) store_chunk<E>(head, c, values_ + c * kWidth);
+  }
+  void load_floats(const float* head) {
+    for (i64 c = 0; c < dim_ / kWidth; ++c) engine::load_floats<E>(head, c, values_ + c * kWidth);
+  }
+  void store_floats(float* head) const {
+    for (i64 c = 0; c < dim_ / kWidth; ++c) engine::store_floats<E>(head, c, values_ + c * kWidth);
   }
   float squares(const Exec&) const {
     float sums[kWidth] = {};
