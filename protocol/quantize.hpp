@@ -15,8 +15,9 @@ struct QuantizeSpec {
   Element input = Element::bfloat16;  ///< bfloat16 or float16
   i32 columns = 0;                    ///< a multiple of kQuantizeUnit
   i32 threads = 0;
+  i32 blocks_per_sm = 1;  ///< bounds registers: so many wait for memory together
 
-  constexpr auto fields(auto&& visit) const { return visit(format, input, columns, threads); }
+  constexpr auto fields(auto&& visit) const { return visit(format, input, columns, threads, blocks_per_sm); }
 };
 
 struct QuantizeKernelArgs {

@@ -51,7 +51,7 @@ class TokenPart {
     const i64 token = token_;
     const u8* source = static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_;
     if (spec().quantize != QuantFormat::none) {
-      quantized_.load(ex, source, bytes);
+      quantized_.load(ex, source, bytes, args.tensor_scale);
     } else {
       row_.load(ex, source, bytes);
     }
@@ -71,16 +71,15 @@ class TokenPart {
 
   /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
-                            const float* weights) const {
+                            const float* weights) {
     if (spec().quantize != QuantFormat::none) {
-      const float tensor_scale = args.tensor_scale == nullptr ? 1.0F : *args.tensor_scale;
+      quantized_.quantize(ex, spec);
       quantized_.store_all(ex, spec,
                            {.rows = static_cast<u8*>(args.rows),
                             .row_stride_bytes = args.row_stride_bytes,
                             .scales = static_cast<u8*>(args.row_scales),
                             .first_element = first_byte_ / 2,
-                            .places = rows},
-                           tensor_scale);
+                            .places = rows});
       return;
     }
     row_.store_all(ex, static_cast<u8*>(args.rows) + first_byte_, args.row_stride_bytes, rows, weights,

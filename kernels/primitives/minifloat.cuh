@@ -37,14 +37,34 @@ MOELINK_DEVICE u8 e4m3_from_float_in_software(float value) {
   return static_cast<u8>(magnitude > 0x7f800000 ? kNanE4m3 : finite | (bits >> 24 & 0x80));
 }
 
-MOELINK_DEVICE u8 e2m1_from_float_in_software(float value) {
-  const float a = float_from_bits(float_bits(value) & 0x7fffffff);
-  // The values are 0, 0.5, 1, 1.5, 2, 3, 4, 6; a tie goes to the one with an even code.
-  const u32 code = static_cast<u32>(a > 0.25F) + static_cast<u32>(a >= 0.75F) + static_cast<u32>(a > 1.25F) +
-                   static_cast<u32>(a >= 1.75F) + static_cast<u32>(a > 2.5F) + static_cast<u32>(a >= 3.5F) +
-                   static_cast<u32>(a > 5.0F);
-  return static_cast<u8>(is_nan(value) ? 0x7U : code | (float_bits(value) >> 28 & 0x8));
+/// The same with the sign of a NaN, which stays.
+MOELINK_DEVICE u32 e2m1_from_number_in_software(float value) {
+  const u32 bits = float_bits(value);
+  const u32 magnitude = min_of(bits & 0x7fffffff, 0x40c00000U);    // 6
+  const u32 binade = max_of(magnitude & 0x7f800000, 0x3f800000U);  // subnormals have the unit of 1
+  // At 2^22 times the binade fp32 has the unit in the last place that e2m1 has in it: the sum rounds as wanted.
+  const u32 same_unit = binade + (22U << 23);
+  const u32 units = float_bits(add_rn(float_from_bits(magnitude), float_from_bits(same_unit))) - same_unit;
+  return units + (binade >> 22) - (127U << 1) + (bits >> 28 & 0x8);
 }
+MOELINK_DEVICE u8 e2m1_from_float_in_software(float value) {
+  return static_cast<u8>(is_nan(value) ? 0x7U : e2m1_from_number_in_software(value));
+}
+
+#if MOELINK_ON_DEVICE
+/// Two bf16 that are no NaNs, times two that are powers of two, as e2m1: in the low four bits of each half. In packed
+/// arithmetic of bf16, which is exact up to the one rounding that is wanted.
+MOELINK_DEVICE u32 e2m1_from_bf16_pair(u32 pair, u32 factors) {
+  u32 scaled;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(scaled) : "r"(pair), "r"(factors));
+  const u32 magnitude = __vminu2(scaled & 0x7fff7fff, 0x40c040c0U);
+  const u32 binade = __vmaxu2(magnitude & 0x7f807f80, 0x3f803f80U);
+  const u32 same_unit = binade + 0x03000300U;  // 2^6 times the binade
+  u32 sum;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(magnitude), "r"(same_unit));
+  return sum - same_unit + (binade >> 6) - 0x00fe00feU + (scaled >> 12 & 0x00080008U);
+}
+#endif
 
 /// Two values; `low` in the low byte.
 MOELINK_DEVICE u16 e4m3_pair_from_floats(float low, float high) {
@@ -58,7 +78,8 @@ MOELINK_DEVICE u16 e4m3_pair_from_floats(float low, float high) {
 }
 MOELINK_DEVICE u8 e4m3_from_float(float value) { return static_cast<u8>(e4m3_pair_from_floats(value, 0.0F)); }
 
-/// Two values in one byte; `low` in the low half.
+/// Two values in one byte; `low` in the low half. kNoNans: neither is one.
+template <bool kNoNans = false>
 MOELINK_DEVICE u8 e2m1_pair_from_floats(float low, float high) {
 #if MOELINK_HAS_CVT_E2M1
   u32 pair;
@@ -67,7 +88,11 @@ MOELINK_DEVICE u8 e2m1_pair_from_floats(float low, float high) {
       : "f"(high), "f"(low));
   return static_cast<u8>(pair);
 #else
-  return static_cast<u8>(e2m1_from_float_in_software(low) | e2m1_from_float_in_software(high) << 4);
+  if constexpr (kNoNans) {
+    return static_cast<u8>(e2m1_from_number_in_software(low) | e2m1_from_number_in_software(high) << 4);
+  } else {
+    return static_cast<u8>(e2m1_from_float_in_software(low) | e2m1_from_float_in_software(high) << 4);
+  }
 #endif
 }
 

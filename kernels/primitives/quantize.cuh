@@ -74,7 +74,8 @@ struct EightElements {
   u32 high;
 };
 
-template <QuantFormat F>
+/// `values` times `factor`. kNoNans: the products are none.
+template <QuantFormat F, bool kNoNans = false>
 MOELINK_DEVICE EightElements round_eight(const float* values, float factor) {
   float scaled[8];
   MOELINK_UNROLL
@@ -83,7 +84,7 @@ MOELINK_DEVICE EightElements round_eight(const float* values, float factor) {
     u32 word = 0;
     MOELINK_UNROLL
     for (int i = 0; i < 4; ++i) {
-      word |= static_cast<u32>(e2m1_pair_from_floats(scaled[2 * i], scaled[2 * i + 1])) << (8 * i);
+      word |= static_cast<u32>(e2m1_pair_from_floats<kNoNans>(scaled[2 * i], scaled[2 * i + 1])) << (8 * i);
     }
     return {word, 0};
   } else {

@@ -1,5 +1,9 @@
 // RowPart (row_copy.cuh) for rows that are quantised on the way: the block loads part of a token once, quantises it, and
 // stores elements and scales as often as they are wanted. A part is whole blocks of scales.
+//
+//   part.load(ex, source, bytes, tensor_scale);  // nothing is waited for
+//   part.quantize(ex, spec);                     // once per load
+//   part.store_all(ex, spec, places); part.send(ex, spec, row, scales, first_element);
 #pragma once
 
 #include "moelink/device/primitives/quantize_lanes.cuh"
@@ -24,99 +28,125 @@ class QuantizedPart {
   MOELINK_DEVICE explicit QuantizedPart(S) {}
 
   /// By the block: begins to read `bytes` bytes of 16-bit elements (a multiple of 16, at most RowPart::kMaxBytes; none
-  /// if not above 0).
-  MOELINK_DEVICE void load(const Exec& ex, const u8* source, i32 bytes) {
+  /// if not above 0). `tensor_scale`: one value, or null: 1.
+  MOELINK_DEVICE void load(const Exec& ex, const u8* source, i32 bytes, const float* tensor_scale) {
+    tensor_scale_ = tensor_scale == nullptr ? 1.0F : *tensor_scale;
 #if MOELINK_ON_DEVICE
-    left_ = bytes - ex.thread() * 16;
-    const u8* mine = source + ex.thread() * 16;
+    left_ = bytes - ex.thread() * kWideBytes;
+    const u8* mine = source + ex.thread() * kWideBytes;
     MOELINK_UNROLL
-    for (int i = 0; i < Raw::kVectors; ++i) {
-      held_[i] = Vec16{0, 0, 0, 0};
-      if (i * Raw::kStep < left_) held_[i] = ld_nc_v4_once(mine + i * Raw::kStep);
+    for (int i = 0; i < Raw::kVectors; ++i) held_[i] = Vec16{0, 0, 0, 0};
+    MOELINK_UNROLL
+    for (int i = 0; i < Raw::kAccesses; ++i) {
+      const i32 left = left_ - i * Raw::kStep;
+      if (left > 0) ld_nc_wide_once(mine + i * Raw::kStep, left, held_ + i * kWideVectors);
     }
 #else
     (void)ex;
     source_ = reinterpret_cast<const u16*>(source);
     left_ = bytes;
+    elements_ = nullptr;
 #endif
   }
 
-  /// By the block: quantises the part and writes it to every place >= 0.
-  MOELINK_DEVICE void store_all(const Exec& ex, S spec, const QuantizedPlaces& to, float tensor_scale) const {
-    with_quant_format(spec().quantize, [&](auto format) { store_as<format()>(ex, spec, to, tensor_scale); });
+  /// By the block: makes of what was read what will be stored.
+  MOELINK_DEVICE void quantize(const Exec& ex, S spec) {
+#if MOELINK_ON_DEVICE
+    with_formats(spec, [&](auto format, auto element) {
+      MOELINK_UNROLL
+      for (int i = 0; i < Raw::kAccesses; ++i) {
+        blocks_[i] = quantize_lanes<format(), element()>(ex, held_ + i * kWideVectors, tensor_scale_);
+      }
+    });
+#else
+    (void)ex;  // on the way to the first place
+    (void)spec;
+#endif
+  }
+
+  /// By the block: writes the part to every place >= 0.
+  MOELINK_DEVICE void store_all(const Exec& ex, S spec, const QuantizedPlaces& to) const {
+    with_formats(spec, [&](auto format, auto element) { store_elements<format(), element()>(ex, spec, to); });
+  }
+
+  /// By the block: writes the part, from element `first_element` of a row on, to that row.
+  MOELINK_DEVICE void send(const Exec& ex, S spec, u8* row, u8* scales, i32 first_element) const {
+    with_formats(spec,
+                 [&](auto format, auto element) { store_row<format(), element()>(ex, row, scales, first_element); });
   }
 
  private:
-  template <QuantFormat F>
-  MOELINK_DEVICE void store_as(const Exec& ex, S spec, const QuantizedPlaces& to, float tensor_scale) const {
-    if (spec().input == Element::bfloat16) {
-      store_elements<F, Element::bfloat16>(ex, spec, to, tensor_scale);
-    } else {
-      store_elements<F, Element::float16>(ex, spec, to, tensor_scale);
-    }
+  template <class Body>
+  MOELINK_DEVICE static void with_formats(S spec, Body&& body) {
+    with_quant_format(spec().quantize, [&](auto format) {
+      with_element(spec().input, [&](auto element) {
+        if constexpr (element() != Element::float32) body(format, element);
+      });
+    });
   }
 
 #if MOELINK_ON_DEVICE
   using Raw = RowPart<Exec, S>;
 
   template <QuantFormat F, Element E>
-  MOELINK_DEVICE void store_elements(const Exec& ex, S, const QuantizedPlaces& to, float tensor_scale) const {
-    constexpr int kUnitBytes = static_cast<int>(quant_bytes(F, 8));
-    LaneBlock<F> quantized[Raw::kVectors];
-    MOELINK_UNROLL
-    for (int i = 0; i < Raw::kVectors; ++i) quantized[i] = quantize_lanes<F, E>(ex, held_[i], tensor_scale);
+  MOELINK_DEVICE void store_elements(const Exec& ex, S, const QuantizedPlaces& to) const {
 #pragma unroll 4
     for (int k = 0; k < S{}().top_k; ++k) {
       const i64 row = to.places[k];
       if (row < 0) continue;
-      u8* elements = to.rows + row * to.row_stride_bytes;
-      u8* scales = to.scales + row * S{}().scale_bytes;
-      MOELINK_UNROLL
-      for (int i = 0; i < Raw::kVectors; ++i) {
-        if (i * Raw::kStep >= left_) continue;
-        const int unit = to.first_element / 8 + ex.thread() + i * S{}().threads;
-        if constexpr (kUnitBytes == 8) {
-          *reinterpret_cast<uint2*>(elements + unit * 8) = uint2{quantized[i].elements.low, quantized[i].elements.high};
-        } else {
-          *reinterpret_cast<u32*>(elements + unit * 4) = quantized[i].elements.low;
-        }
-        if (unit % kLanesPerBlock<F> != 0) continue;
-        store_scale<F>(scales, unit / kLanesPerBlock<F>, quantized[i].scale_bits);
-      }
+      store_row<F, E>(ex, to.rows + row * to.row_stride_bytes, to.scales + row * S{}().scale_bytes, to.first_element);
+    }
+  }
+
+  template <QuantFormat F, Element E>
+  MOELINK_DEVICE void store_row(const Exec& ex, u8* elements, u8* scales, i32 first_element) const {
+    MOELINK_UNROLL
+    for (int i = 0; i < Raw::kAccesses; ++i) {
+      const i32 left = left_ - i * Raw::kStep;
+      if (left <= 0) continue;
+      const i32 unit = first_element / kLaneElements + ex.thread() + i * S{}().threads;
+      store_lane<F>(elements + quant_bytes(F, kLaneElements) * unit, blocks_[i].elements, left / 2);
+      if (unit % kLanesPerBlock<F> == 0) store_scale<F>(scales, unit / kLanesPerBlock<F>, blocks_[i].scale_bits);
     }
   }
 
   i32 left_ = 0;  ///< bytes from this thread's first to the end
   Vec16 held_[Raw::kVectors];
+  LaneBlock blocks_[Raw::kAccesses];
 #else
   template <QuantFormat F, Element E>
-  void store_elements(const Exec&, S spec, const QuantizedPlaces& to, float tensor_scale) const {
-    i64 first = -1;  // the row that is quantised into; the others are copies of it
-    const i64 begin_bytes = quant_bytes(F, to.first_element);
-    const i64 count = max_of(left_, 0) / 2;
-    const i64 first_scale = to.first_element / block_elements(F) * bytes_per_scale(F);
+  void store_elements(const Exec& ex, S spec, const QuantizedPlaces& to) const {
     for (int k = 0; k < spec().top_k; ++k) {
       const i64 row = to.places[k];
-      if (row < 0 || count == 0) continue;
-      u8* elements = to.rows + row * to.row_stride_bytes + begin_bytes;
-      u8* scales = to.scales + row * spec().scale_bytes;
-      if (first >= 0) {
-        std::memcpy(elements, to.rows + first * to.row_stride_bytes + begin_bytes,
-                    static_cast<u64>(quant_bytes(F, count)));
-        std::memcpy(scales + first_scale, to.scales + first * spec().scale_bytes + first_scale,
-                    static_cast<u64>(quant_scale_bytes(F, count)));
-        continue;
-      }
-      for (i64 at = 0; at < count; at += block_elements(F)) {
-        const i64 block_count = min_of(count - at, static_cast<i64>(block_elements(F)));
-        const u32 bits =
-            host_quantize_block<F, E>(source_ + at, block_count, tensor_scale, elements + quant_bytes(F, at));
-        store_scale<F>(scales, (to.first_element + at) / block_elements(F), bits);
-      }
-      first = row;
+      if (row < 0) continue;
+      store_row<F, E>(ex, to.rows + row * to.row_stride_bytes, to.scales + row * spec().scale_bytes, to.first_element);
     }
   }
 
+  /// Quantises into the first row; the others are copies of it.
+  template <QuantFormat F, Element E>
+  void store_row(const Exec&, u8* row, u8* scales, i32 first_element) const {
+    const i64 count = max_of(left_, 0) / 2;
+    const i64 first_byte = quant_bytes(F, first_element);
+    const i64 first_scale = first_element / block_elements(F) * bytes_per_scale(F);
+    if (count == 0) return;
+    if (elements_ != nullptr) {
+      std::memcpy(row + first_byte, elements_, static_cast<u64>(quant_bytes(F, count)));
+      std::memcpy(scales + first_scale, scales_, static_cast<u64>(quant_scale_bytes(F, count)));
+      return;
+    }
+    for (i64 at = 0; at < count; at += block_elements(F)) {
+      const i64 block_count = min_of(count - at, static_cast<i64>(block_elements(F)));
+      const u32 bits =
+          host_quantize_block<F, E>(source_ + at, block_count, tensor_scale_, row + quant_bytes(F, first_element + at));
+      store_scale<F>(scales, (first_element + at) / block_elements(F), bits);
+    }
+    elements_ = row + first_byte;
+    scales_ = scales + first_scale;
+  }
+
+  mutable const u8* elements_ = nullptr;  ///< where they have been stored
+  mutable const u8* scales_ = nullptr;
   const u16* source_ = nullptr;
   i32 left_ = 0;
 #endif
@@ -129,6 +159,8 @@ class QuantizedPart {
       scales[block] = static_cast<u8>(bits);
     }
   }
+
+  float tensor_scale_ = 1.0F;
 };
 
 }  // namespace moelink

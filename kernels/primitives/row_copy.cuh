@@ -4,8 +4,8 @@
 //   part.load(ex, source, bytes);           // by the block; nothing is waited for: find the places meanwhile
 //   part.store(ex, place, weight, streaming);  // once per place
 //
-// On a GPU the part travels through registers, 16 bytes a thread and kVectors at once; it is no longer than that. On
-// the host a store is one copy, past the caches if `streaming`.
+// On a GPU the part travels through registers, kVectors of 16 bytes a thread, by as wide accesses as the chip has; it is no
+// longer than that. On the host a store is one copy, past the caches if `streaming`.
 #pragma once
 
 #include "moelink/device/primitives/packed.cuh"
@@ -23,28 +23,29 @@ template <class Exec, class S>
 class RowPart {
  public:
   static constexpr int kVectors = 2;
-  static constexpr int kStep = S{}().threads * 16;  ///< bytes that the block moves by one access per thread
-  static constexpr int kMaxBytes = kStep * kVectors;
+  static constexpr int kAccesses = kVectors / kWideVectors;
+  static constexpr int kStep = S{}().threads * kWideBytes;  ///< bytes that the block moves by one access per thread
+  static constexpr int kMaxBytes = kStep * kAccesses;
 
   MOELINK_DEVICE explicit RowPart(S) {}
 
   /// By the block: begins to read `bytes` bytes (a multiple of 16, at most kMaxBytes; none if not above 0) that nobody
   /// writes while the kernel runs.
   MOELINK_DEVICE void load(const Exec& ex, const u8* source, i32 bytes) {
-    left_ = bytes - ex.thread() * 16;
-    const u8* mine = source + ex.thread() * 16;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (i * kStep < left_) held_[i] = ld_nc_v4_once(mine + i * kStep);
+    left_ = bytes - ex.thread() * kWideBytes;
+    const u8* mine = source + ex.thread() * kWideBytes;
+    MOELINK_UNROLL
+    for (int i = 0; i < kAccesses; ++i) {
+      if (i * kStep < left_) ld_nc_wide_once(mine + i * kStep, left_ - i * kStep, held_ + i * kWideVectors);
     }
   }
   /// The same of what others have written, after the block has acquired it.
   MOELINK_DEVICE void load_received(const Exec& ex, const u8* source, i32 bytes) {
-    left_ = bytes - ex.thread() * 16;
-    const u8* mine = source + ex.thread() * 16;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (i * kStep < left_) held_[i] = ld_v4_once(mine + i * kStep);
+    left_ = bytes - ex.thread() * kWideBytes;
+    const u8* mine = source + ex.thread() * kWideBytes;
+    MOELINK_UNROLL
+    for (int i = 0; i < kAccesses; ++i) {
+      if (i * kStep < left_) ld_wide_once(mine + i * kStep, left_ - i * kStep, held_ + i * kWideVectors);
     }
   }
 
@@ -62,19 +63,23 @@ class RowPart {
 
   /// By the block: writes the part to `place`, multiplied by `weight` if the spec says so.
   MOELINK_DEVICE void store(const Exec& ex, u8* place, float weight, bool) const {
-    u8* mine = place + ex.thread() * 16;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (i * kStep < left_) st_v4(mine + i * kStep, scaled<S{}().weighted>(held_[i], weight));
+    u8* mine = place + ex.thread() * kWideBytes;
+    MOELINK_UNROLL
+    for (int i = 0; i < kAccesses; ++i) {
+      if (i * kStep >= left_) continue;
+      Vec16 values[kWideVectors];
+      MOELINK_UNROLL
+      for (int j = 0; j < kWideVectors; ++j) values[j] = scaled<S{}().weighted>(held_[i * kWideVectors + j], weight);
+      st_wide(mine + i * kStep, left_ - i * kStep, values);
     }
   }
 
   /// By the block: writes the part to `place` as it is, for a peer to read.
   MOELINK_DEVICE void send(const Exec& ex, u8* place) const {
-    u8* mine = place + ex.thread() * 16;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (i * kStep < left_) st_v4_no_allocate(mine + i * kStep, held_[i]);
+    u8* mine = place + ex.thread() * kWideBytes;
+    MOELINK_UNROLL
+    for (int i = 0; i < kAccesses; ++i) {
+      if (i * kStep < left_) st_wide_no_allocate(mine + i * kStep, left_ - i * kStep, held_ + i * kWideVectors);
     }
   }
 

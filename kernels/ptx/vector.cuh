@@ -1,5 +1,5 @@
-// Sixteen bytes at once, with cache hints. No order: payload, covered by a flag (NOTE [memory order], load_store.cuh).
-// Addresses are multiples of 16, in global memory. On the host each is a plain copy.
+// Sixteen bytes at once, or as many as a thread can move, with cache hints. No order: payload, covered by a flag (NOTE
+// [memory order], load_store.cuh). Addresses are multiples of 16, in global memory. On the host each is a plain copy.
 #pragma once
 
 #include "moelink/protocol/types.hpp"
@@ -75,5 +75,85 @@ MOELINK_DEVICE void st_v4_no_allocate(void* address, const Vec16& value) {
   *static_cast<Vec16*>(address) = value;
 #endif
 }
+
+/// The most that a thread moves by one access: 32 bytes on Blackwell, else 16.
+#if MOELINK_ON_DEVICE && __CUDA_ARCH__ >= 1000
+inline constexpr int kWideBytes = 32;
+#else
+inline constexpr int kWideBytes = 16;
+#endif
+inline constexpr int kWideVectors = kWideBytes / 16;
+
+#if MOELINK_ON_DEVICE
+
+/// Whether the access at `address`, with `left` bytes (a multiple of 16, above 0) to the end, is a whole wide one.
+MOELINK_DEVICE bool is_wide(const void* address, i32 left) {
+  return kWideVectors > 1 && left >= kWideBytes && reinterpret_cast<u64>(address) % kWideBytes == 0;
+}
+
+/// ld_nc_v4_once, ld_v4_once, st_v4 and st_v4_no_allocate of kWideVectors vectors, or of what is left before the end.
+MOELINK_DEVICE void ld_nc_wide_once(const void* address, i32 left, Vec16* to) {
+#if __CUDA_ARCH__ >= 1000
+  if (is_wide(address, left)) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+                 : "=r"(to[0].x), "=r"(to[0].y), "=r"(to[0].z), "=r"(to[0].w), "=r"(to[1].x), "=r"(to[1].y),
+                   "=r"(to[1].z), "=r"(to[1].w)
+                 : "l"(address));
+    return;
+  }
+#endif
+  MOELINK_UNROLL
+  for (int i = 0; i < kWideVectors; ++i) {
+    if (i == 0 || left > i * 16) to[i] = ld_nc_v4_once(static_cast<const u8*>(address) + i * 16);
+  }
+}
+MOELINK_DEVICE void ld_wide_once(const void* address, i32 left, Vec16* to) {
+#if __CUDA_ARCH__ >= 1000
+  if (is_wide(address, left)) {
+    asm volatile("ld.global.L1::no_allocate.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+                 : "=r"(to[0].x), "=r"(to[0].y), "=r"(to[0].z), "=r"(to[0].w), "=r"(to[1].x), "=r"(to[1].y),
+                   "=r"(to[1].z), "=r"(to[1].w)
+                 : "l"(address)
+                 : "memory");
+    return;
+  }
+#endif
+  MOELINK_UNROLL
+  for (int i = 0; i < kWideVectors; ++i) {
+    if (i == 0 || left > i * 16) to[i] = ld_v4_once(static_cast<const u8*>(address) + i * 16);
+  }
+}
+MOELINK_DEVICE void st_wide(void* address, i32 left, const Vec16* from) {
+#if __CUDA_ARCH__ >= 1000
+  if (is_wide(address, left)) {
+    asm volatile("st.global.v8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};" ::"l"(address), "r"(from[0].x),
+                 "r"(from[0].y), "r"(from[0].z), "r"(from[0].w), "r"(from[1].x), "r"(from[1].y), "r"(from[1].z),
+                 "r"(from[1].w)
+                 : "memory");
+    return;
+  }
+#endif
+  MOELINK_UNROLL
+  for (int i = 0; i < kWideVectors; ++i) {
+    if (i == 0 || left > i * 16) st_v4(static_cast<u8*>(address) + i * 16, from[i]);
+  }
+}
+MOELINK_DEVICE void st_wide_no_allocate(void* address, i32 left, const Vec16* from) {
+#if __CUDA_ARCH__ >= 1000
+  if (is_wide(address, left)) {
+    asm volatile("st.global.L1::no_allocate.v8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};" ::"l"(address),
+                 "r"(from[0].x), "r"(from[0].y), "r"(from[0].z), "r"(from[0].w), "r"(from[1].x), "r"(from[1].y),
+                 "r"(from[1].z), "r"(from[1].w)
+                 : "memory");
+    return;
+  }
+#endif
+  MOELINK_UNROLL
+  for (int i = 0; i < kWideVectors; ++i) {
+    if (i == 0 || left > i * 16) st_v4_no_allocate(static_cast<u8*>(address) + i * 16, from[i]);
+  }
+}
+
+#endif
 
 }  // namespace moelink

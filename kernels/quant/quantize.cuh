@@ -1,8 +1,8 @@
 // Rows of bf16 or fp16 to a block format, each element read once.
 //
-// A warp has 256 neighbouring elements of a row at a time: a lane has eight, by one 16-byte load, and the lanes of a
-// block (2, 4 or 16) find its largest magnitude by shuffles. Every lane then derives the same scale; the first of the
-// block stores it. On the host a thread has a row.
+// A warp has 256 neighbouring elements of a row at a time (Blackwell: 512): a lane has eight (16), by one load as wide as
+// the chip has, and the lanes of a block (2, 4 or 16; Blackwell: half of that) find its largest magnitude by shuffles.
+// Every lane then derives the same scale; the first of the block stores it. On the host a thread has a row.
 //
 // Ordering: nothing is shared between warps. Memory owned: none.
 #pragma once
@@ -51,43 +51,51 @@ struct Quantize {
   }
 
 #if MOELINK_ON_DEVICE
+  /// A warp's share of a row.
+  struct Place {
+    i64 row;
+    i32 chunk;
+  };
+
   template <QuantFormat F, Element E, class Exec, class S>
   MOELINK_DEVICE static void quantize_rows(const Exec& ex, S, const Args& args, i32 num_rows, float tensor_scale) {
-    constexpr int kAtOnce = 4;  // chunks whose loads are under way together
-    constexpr i32 kUnits = S{}().columns / kQuantizeUnit;
+    constexpr int kAtOnce = 4 / kWideVectors;  // chunks whose loads are under way together
+    constexpr i32 kUnits = ceil_div(S{}().columns, kLaneElements);
     constexpr i32 kChunks = (kUnits + 31) / 32;
     constexpr i64 kBlocks = quant_blocks(F, S{}().columns);
-    constexpr i32 kUnitBytes = static_cast<i32>(quant_bytes(F, kQuantizeUnit));
-    const i64 num_chunks = static_cast<i64>(num_rows) * kChunks;
+    constexpr i32 kUnitBytes = static_cast<i32>(quant_bytes(F, kLaneElements));
+    // Places advance by a fixed step: a division for each would cost as much as a block's scale.
     const i64 num_warps = static_cast<i64>(ex.num_blocks()) * ex.num_warps();
-    for (i64 first = static_cast<i64>(ex.block()) * ex.num_warps() + ex.warp(); first < num_chunks;
-         first += kAtOnce * num_warps) {
-      Vec16 held[kAtOnce];
+    const i64 first = static_cast<i64>(ex.block()) * ex.num_warps() + ex.warp();
+    const i64 step_rows = num_warps / kChunks;
+    const i32 step_chunks = static_cast<i32>(num_warps % kChunks);
+    Place next{first / kChunks, static_cast<i32>(first % kChunks)};
+    while (next.row < num_rows) {
+      Place at[kAtOnce];
+      Vec16 held[kAtOnce][kWideVectors];
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const i64 chunk = first + i * num_warps;
-        const i32 unit = static_cast<i32>(chunk % kChunks) * 32 + ex.lane();
-        held[i] = Vec16{0, 0, 0, 0};
-        if (chunk >= num_chunks || unit >= kUnits) continue;
-        held[i] =
-            ld_nc_v4_once(static_cast<const u8*>(args.input) + chunk / kChunks * args.input_stride_bytes + unit * 16);
+        at[i] = next;
+        next.row += step_rows;
+        next.chunk += step_chunks;
+        if (next.chunk >= kChunks) next = {next.row + 1, next.chunk - kChunks};
+        const i32 unit = at[i].chunk * 32 + ex.lane();
+        MOELINK_UNROLL
+        for (int j = 0; j < kWideVectors; ++j) held[i][j] = Vec16{0, 0, 0, 0};
+        if (at[i].row >= num_rows || unit >= kUnits) continue;
+        const u8* row = static_cast<const u8*>(args.input) + at[i].row * args.input_stride_bytes;
+        ld_nc_wide_once(row + unit * kWideBytes, 2 * S{}().columns - unit * kWideBytes, held[i]);
       }
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const i64 chunk = first + i * num_warps;
-        if (chunk >= num_chunks) break;
-        const i64 row = chunk / kChunks;
-        const i32 unit = static_cast<i32>(chunk % kChunks) * 32 + ex.lane();
-        const LaneBlock<F> quantized = quantize_lanes<F, E>(ex, held[i], tensor_scale);
+        if (at[i].row >= num_rows) break;
+        const i32 unit = at[i].chunk * 32 + ex.lane();
+        const LaneBlock quantized = quantize_lanes<F, E>(ex, held[i], tensor_scale);
         if (unit >= kUnits) continue;
-        u8* to = static_cast<u8*>(args.output) + row * args.output_stride_bytes + unit * kUnitBytes;
-        if constexpr (kUnitBytes == 8) {
-          *reinterpret_cast<uint2*>(to) = uint2{quantized.elements.low, quantized.elements.high};
-        } else {
-          *reinterpret_cast<u32*>(to) = quantized.elements.low;
-        }
+        u8* to = static_cast<u8*>(args.output) + at[i].row * args.output_stride_bytes + unit * kUnitBytes;
+        store_lane<F>(to, quantized.elements, S{}().columns - unit * kLaneElements);
         if (unit % kLanesPerBlock<F> == 0) {
-          store_scale<F>(args, row, unit / kLanesPerBlock<F>, kBlocks, quantized.scale_bits);
+          store_scale<F>(args, at[i].row, unit / kLanesPerBlock<F>, kBlocks, quantized.scale_bits);
         }
       }
     }

@@ -97,7 +97,8 @@ class Quantizer::Impl {
         loader.add<Quantize>({.format = format,
                               .input = config.input == DataType::bfloat16 ? Element::bfloat16 : Element::float16,
                               .columns = static_cast<i32>(config.columns),
-                              .threads = kThreads});
+                              .threads = kThreads,
+                              .blocks_per_sm = kBlocksPerSm});
     arrange_ = loader.add<ArrangeScales>({.bytes = moelink::bytes_per_scale(format),
                                           .num_blocks = static_cast<i32>(quant_blocks(format, config.columns)),
                                           .threads = kThreads});

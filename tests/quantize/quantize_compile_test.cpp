@@ -6,6 +6,7 @@
 
 #include "jit/compile.hpp"
 #include "jit/support.hpp"
+#include "moelink/device/moe/local_decode.cuh"
 #include "moelink/device/quant/arrange_scales.cuh"
 #include "moelink/device/quant/quantize.cuh"
 
@@ -29,9 +30,10 @@ class QuantizeCompile : public testing::TestWithParam<const char*> {
 TEST_P(QuantizeCompile, DoesNotSpill) {
   for (const QuantFormat format : kFormats) {
     for (const Element input : {Element::bfloat16, Element::float16}) {
-      expect_no_spills<Quantize>({.format = format, .input = input, .columns = 7168, .threads = 256});
+      expect_no_spills<Quantize>(
+          {.format = format, .input = input, .columns = 7168, .threads = 256, .blocks_per_sm = 4});
     }
-    expect_no_spills<Quantize>({.format = format, .columns = 2880, .threads = 256});
+    expect_no_spills<Quantize>({.format = format, .columns = 2880, .threads = 256, .blocks_per_sm = 4});
   }
   expect_no_spills<ArrangeScales>({.bytes = 1, .num_blocks = 224, .threads = 256});
   expect_no_spills<ArrangeScales>({.bytes = 4, .num_blocks = 56, .threads = 256});
@@ -39,7 +41,7 @@ TEST_P(QuantizeCompile, DoesNotSpill) {
 
 TEST_P(QuantizeCompile, ConvertsByTheInstructionsThatTheChipHas) {
   const auto converts = [](QuantFormat format, const std::string& instruction) {
-    const QuantizeSpec spec{.format = format, .columns = 7168, .threads = 256};
+    const QuantizeSpec spec{.format = format, .columns = 7168, .threads = 256, .blocks_per_sm = 4};
     return compile_to_ptx(embedded_sources(), make_request<Quantize>(spec), GetParam()).find(instruction) !=
            std::string::npos;
   };
@@ -48,6 +50,23 @@ TEST_P(QuantizeCompile, ConvertsByTheInstructionsThatTheChipHas) {
   EXPECT_TRUE(converts(QuantFormat::mxfp8, "cvt.rn.satfinite.e4m3x2.f32"));
   EXPECT_EQ(converts(QuantFormat::mxfp4, "cvt.rn.satfinite.e2m1x2.f32"), blackwell);
   EXPECT_EQ(converts(QuantFormat::nvfp4, "cvt.rn.satfinite.e2m1x2.f32"), blackwell);
+}
+
+TEST_P(QuantizeCompile, RowsMoveByTheWidestAccessesThatTheChipHas) {
+  const bool blackwell = std::string(GetParam()) == "sm_100a";
+  const auto uses = [](const KernelRequest& request, const std::string& instruction) {
+    return compile_to_ptx(embedded_sources(), request, GetParam()).find(instruction) != std::string::npos;
+  };
+  const KernelRequest quantize =
+      make_request<Quantize>({.format = QuantFormat::fp8, .columns = 7168, .threads = 256, .blocks_per_sm = 4});
+  const KernelRequest decode =
+      make_request<LocalDecode>({.row_bytes = 14336, .num_experts = 256, .top_k = 8, .threads = 256});
+  for (const KernelRequest& request : {quantize, decode}) {
+    EXPECT_EQ(uses(request, "ld.global.nc.L1::no_allocate.L2::256B.v8.b32"), blackwell) << request.name;
+    EXPECT_TRUE(uses(request, "ld.global.nc.L1::no_allocate.L2::256B.v4.b32"))
+        << request.name;  // memory not so aligned
+  }
+  EXPECT_EQ(uses(decode, "st.global.v8.b32"), blackwell);
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, QuantizeCompile, testing::Values("sm_90a", "sm_100a"),
