@@ -54,9 +54,7 @@ struct LocalDispatchSpec {
     return visit(row_bytes, scale_bytes, num_experts, top_k, threads, weighted, quantize, input, is_part);
   }
   /// Bytes of a token as the caller passes it.
-  MOELINK_DEVICE constexpr i64 token_bytes() const {
-    return quantize == QuantFormat::none ? row_bytes : row_bytes * (is_fp4(quantize) ? 4 : 2);
-  }
+  MOELINK_DEVICE constexpr i64 token_bytes() const { return row_bytes * token_bytes_per_byte(quantize); }
 };
 
 /// Arguments of the dispatch kernels: LocalDecode, LocalPrefill, and LocalMove (reused routing).

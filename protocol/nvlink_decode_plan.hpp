@@ -37,9 +37,10 @@ constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const 
   return spec;
 }
 
-/// Whether rows are short enough: a part fits a block, and the wire knows no more than kMaxWireParts.
-constexpr bool nvlink_decode_holds_rows(i64 row_bytes, const LocalDevice& device) {
-  return wire_part_bytes(row_bytes, kMaxWireParts) <= nvlink_decode_tuning_for(device).part_bytes;
+/// Whether rows are short enough: a part, as it is read, fits a block, and the wire knows no more than kMaxWireParts.
+constexpr bool nvlink_decode_holds_rows(i64 row_bytes, const LocalDevice& device, i32 token_bytes_per_byte = 1) {
+  return wire_part_bytes(row_bytes, kMaxWireParts) <=
+         nvlink_decode_tuning_for(device).part_bytes / token_bytes_per_byte;
 }
 
 struct NvlinkDecodePlan {
@@ -63,8 +64,9 @@ constexpr NvlinkDecodePlan plan_nvlink_decode(const NvlinkDispatchSpec& spec, i6
   const NvlinkDecodeTuning& tuning = nvlink_decode_tuning_for(device);
   const i32 wanted = min_of(sms * tuning.blocks_per_sm, max_blocks);
   NvlinkDecodePlan plan;
-  plan.parts = parts_of_row(num_tokens, spec.row_bytes / 16, tuning.threads, wanted, kMaxWireParts);
-  while (wire_part_bytes(spec.row_bytes, plan.parts) > tuning.part_bytes) plan.parts *= 2;
+  const i32 read_per_byte = spec.token_bytes_per_byte();
+  plan.parts = parts_of_row(num_tokens, spec.row_bytes * read_per_byte / 16, tuning.threads, wanted, kMaxWireParts);
+  while (wire_part_bytes(spec.row_bytes, plan.parts) > tuning.part_bytes / read_per_byte) plan.parts *= 2;
   // Each token goes to at most top_k other ranks, and a block to spare publishes what is known about experts.
   const i64 others = min_of(spec.num_ranks / spec.tp_size - 1, spec.top_k);
   const i64 items = num_tokens * plan.parts * max_of(others, 1L) + (device.is_host ? 0 : 1);

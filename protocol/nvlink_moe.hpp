@@ -27,21 +27,23 @@ inline constexpr i32 kMaxWireParts = 8;
 
 /// How the rows of one source travel in one call: chosen by the sender, told in its header, so that a receiver never
 /// guesses (rule 1); equal over the members of a group. A flag covers 2^log2_slots_per_flag slots (a chunk); a row is
-/// sent in `parts`, a power of two, each with flags of its own. Part 0 brings record and scales. Chunk c is sent, and
-/// its flags are set, by member c mod tp_size: a receiver knows whom it waits for before it knows the tokens.
+/// sent in `parts`, a power of two, each with flags of its own. Part 0 brings the record, and the scales too unless each
+/// part brings its own. Chunk c is sent, and its flags are set, by member c mod tp_size: a receiver knows whom it waits
+/// for before it knows the tokens.
 struct WireFormat {
   u8 log2_slots_per_flag = 0;
   u8 parts = 1;
-  u8 payload = 0;        ///< index of the configuration's payload: must be the same on all ranks
-  u8 reuse_routing = 0;  ///< slots are those of the last call: must be the same on all ranks
+  u8 payload = 0;         ///< index of the configuration's payload: must be the same on all ranks
+  u8 reuse_routing = 0;   ///< slots are those of the last call: must be the same on all ranks
+  u8 scales_by_part = 0;  ///< 1: blocks that share a row quantise it, and each has the scales of its part
 
   MOELINK_DEVICE constexpr u32 packed() const {
     return static_cast<u32>(log2_slots_per_flag) | static_cast<u32>(parts) << 8 | static_cast<u32>(payload) << 16 |
-           static_cast<u32>(reuse_routing) << 24;
+           static_cast<u32>(reuse_routing) << 24 | static_cast<u32>(scales_by_part) << 25;
   }
   MOELINK_DEVICE static constexpr WireFormat unpacked(u32 word) {
     return {static_cast<u8>(word), static_cast<u8>(word >> 8), static_cast<u8>(word >> 16),
-            static_cast<u8>(word >> 24)};
+            static_cast<u8>(word >> 24 & ~2U), static_cast<u8>(word >> 25 & 1U)};
   }
 
   MOELINK_DEVICE constexpr i32 member_of_slot(i32 slot, i32 tp_size) const {
@@ -56,10 +58,11 @@ struct WireFormat {
     return parts >= 1 && parts <= kMaxWireParts && (parts & (parts - 1)) == 0 && log2_slots_per_flag < 31;
   }
 };
-/// Bytes of every part of a row but the last ones, which may be shorter or empty; a multiple of 16.
+/// Bytes of every part of a row but the last ones, which may be shorter or empty: whole blocks of any format's scales.
+inline constexpr i32 kWirePartUnit = 128;
 MOELINK_DEVICE constexpr i64 wire_part_bytes(i64 row_bytes, i32 parts) {
   // 32 bits: kernels compute this before they wait.
-  return static_cast<i64>(ceil_div(static_cast<u32>(row_bytes / 16), static_cast<u32>(parts))) * 16;
+  return round_up(static_cast<i32>(ceil_div(static_cast<u32>(row_bytes), static_cast<u32>(parts))), kWirePartUnit);
 }
 
 /// What a source member tells every rank, itself included, before any row: one line {value, tag of the epoch} per word.
@@ -203,11 +206,16 @@ struct NvlinkDispatchSpec {
   i32 blocks_per_sm = 1;             ///< blocks one SM should hold at once: bounds registers
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight as they are placed
   bool has_remotes = false;          ///< some ranks are on other nodes
+  /// NvlinkDecode: as LocalDispatchSpec has them.
+  QuantFormat quantize = QuantFormat::none;
+  Element input = Element::none;
 
   constexpr auto fields(auto&& visit) const {
     return visit(row_bytes, scale_bytes, num_ranks, tp_size, num_experts, top_k, threads, blocks_per_sm, weighted,
-                 has_remotes);
+                 has_remotes, quantize, input);
   }
+  /// Bytes of a token as the caller passes it, for one of a row.
+  MOELINK_DEVICE constexpr i32 token_bytes_per_byte() const { return moelink::token_bytes_per_byte(quantize); }
 };
 
 /// Arguments of the nvlink dispatch kernels.

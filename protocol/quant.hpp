@@ -40,6 +40,10 @@ MOELINK_DEVICE constexpr i32 bytes_per_scale(QuantFormat format) {
 }
 /// Bytes of `count` elements, an even number.
 MOELINK_DEVICE constexpr i64 quant_bytes(QuantFormat format, i64 count) { return is_fp4(format) ? count / 2 : count; }
+/// Bytes of 16-bit elements that become one byte; 1 where nothing is quantised.
+MOELINK_DEVICE constexpr i32 token_bytes_per_byte(QuantFormat format) {
+  return format == QuantFormat::none ? 1 : is_fp4(format) ? 4 : 2;
+}
 /// Blocks of a row; the last one may be short.
 MOELINK_DEVICE constexpr i64 quant_blocks(QuantFormat format, i64 count) {
   return ceil_div(count, static_cast<i64>(block_elements(format)));

@@ -107,6 +107,24 @@ inline std::vector<LocalDispatchSpec> quantizing_specs() {
   return specs;
 }
 
+/// The same over NVLink: each kind of element and of scale.
+inline std::vector<NvlinkDispatchSpec> nvlink_quantizing_specs() {
+  std::vector<NvlinkDispatchSpec> specs;
+  for (const LocalDispatchSpec& local : quantizing_specs()) {
+    if (local.input != Element::bfloat16 || local.quantize == QuantFormat::fp8_pow2) continue;
+    specs.push_back({.row_bytes = local.row_bytes,
+                     .scale_bytes = local.scale_bytes,
+                     .num_ranks = 8,
+                     .tp_size = 1,
+                     .num_experts = local.num_experts,
+                     .top_k = local.top_k,
+                     .threads = 0,
+                     .quantize = local.quantize,
+                     .input = local.input});
+  }
+  return specs;
+}
+
 /// Combine: every shape in bf16, and every pair of types once. Without block sizes, too.
 inline std::vector<LocalCombineSpec> combine_specs() {
   std::vector<LocalCombineSpec> specs;

@@ -3,6 +3,7 @@
 
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/primitives/held.cuh"
+#include "moelink/device/primitives/quantized_part.cuh"
 #include "moelink/device/primitives/row_copy.cuh"
 #include "moelink/device/primitives/scale_copy.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
@@ -18,19 +19,21 @@ struct WireParts {
 
   /// As many parts as the arguments say (rounded down to a power of two), but so many that one fits a block.
   MOELINK_DEVICE WireParts(S spec, const NvlinkDispatchArgs& args) {
-    const i32 units = static_cast<i32>(spec().row_bytes / 16);
-    log2_parts = max_of(floor_log2(static_cast<u32>(max_of(args.local.parts, 1))), least_log2_parts(units));
-    part_bytes = bytes_of_parts(units, log2_parts);
+    const i32 bytes = static_cast<i32>(spec().row_bytes);
+    log2_parts = max_of(floor_log2(static_cast<u32>(max_of(args.local.parts, 1))),
+                        least_log2_parts(bytes, spec().token_bytes_per_byte()));
+    part_bytes = bytes_of_parts(bytes, log2_parts);
   }
 
  private:
   /// wire_part_bytes() without a division.
-  MOELINK_DEVICE static constexpr i32 bytes_of_parts(i32 units, i32 log2) {
-    return ((units + (1 << log2) - 1) >> log2) * 16;
+  MOELINK_DEVICE static constexpr i32 bytes_of_parts(i32 bytes, i32 log2) {
+    return round_up((bytes + (1 << log2) - 1) >> log2, kWirePartUnit);
   }
-  MOELINK_DEVICE static constexpr i32 least_log2_parts(i32 units) {
+  /// A block holds a part as it reads it.
+  MOELINK_DEVICE static constexpr i32 least_log2_parts(i32 bytes, i32 read_per_byte) {
     i32 log2 = 0;
-    while (bytes_of_parts(units, log2) > RowPart<Exec, S>::kMaxBytes) ++log2;
+    while (bytes_of_parts(bytes, log2) > RowPart<Exec, S>::kMaxBytes / read_per_byte) ++log2;
     return log2;
   }
 };
@@ -38,10 +41,10 @@ struct WireParts {
 template <class Exec, class S>
 class WirePart {
  public:
-  MOELINK_DEVICE explicit WirePart(S spec) : row_(spec), scales_(spec) {}
+  MOELINK_DEVICE explicit WirePart(S spec) : row_(spec), quantized_(spec), scales_(spec) {}
 
   [[nodiscard]] MOELINK_DEVICE i32 token() const { return token_; }
-  /// One of a token's parts also moves scales and says what is known about its entries.
+  /// One of a token's parts also moves scales that came with it, and says what is known about its entries.
   [[nodiscard]] MOELINK_DEVICE bool is_first() const { return first_byte_ == 0; }
 
   /// By the block: begins to read part `index` (of tokens << log2_parts), and the weights at `weights` (null: all 1).
@@ -52,7 +55,15 @@ class WirePart {
     // Not above zero where there are more parts than units.
     const i32 bytes = min_of(parts.part_bytes, static_cast<i32>(spec().row_bytes) - first_byte_);
     const i64 token = token_;
-    row_.load(ex, static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_, bytes);
+    const i32 read_per_byte = spec().token_bytes_per_byte();
+    const u8* source =
+        static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_ * read_per_byte;
+    if (spec().quantize != QuantFormat::none) {
+      quantized_.load(ex, source, bytes * read_per_byte, args.tensor_scale);
+      is_raw_ = true;
+    } else {
+      row_.load(ex, source, bytes);
+    }
     weights_.load(ex, weights == nullptr ? nullptr : weights + token * spec().top_k, spec().top_k, 1.0F);
     if (is_first() && args.scales != nullptr) {
       scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
@@ -66,15 +77,28 @@ class WirePart {
   /// Weight `k`, for the thread k % num_threads.
   [[nodiscard]] MOELINK_DEVICE float weight(int k) const { return weights_.get(k); }
 
-  /// By the block: stores the part, as it is, into a slot's row; scales go behind it.
-  MOELINK_DEVICE void send(const Exec& ex, S spec, const LocalDispatchArgs& args, u8* slot_row) const {
+  /// By the block: stores the part, not weighted, into a slot's row; scales go behind it.
+  MOELINK_DEVICE void send(const Exec& ex, S spec, const LocalDispatchArgs& args, u8* slot_row) {
+    if (spec().quantize != QuantFormat::none) {
+      quantize(ex, spec);
+      return quantized_.send(ex, spec, slot_row, slot_row + spec().row_bytes, first_element(spec));
+    }
     row_.send(ex, slot_row + first_byte_);
     if (is_first() && args.scales != nullptr) scales_.send(ex, slot_row + spec().row_bytes);
   }
 
   /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
-                            const float* weights) const {
+                            const float* weights) {
+    if (spec().quantize != QuantFormat::none) {
+      quantize(ex, spec);
+      return quantized_.store_all(ex, spec,
+                                  {.rows = static_cast<u8*>(args.rows),
+                                   .row_stride_bytes = args.row_stride_bytes,
+                                   .scales = static_cast<u8*>(args.row_scales),
+                                   .first_element = first_element(spec),
+                                   .places = rows});
+    }
     row_.store_all(ex, static_cast<u8*>(args.rows) + first_byte_, args.row_stride_bytes, rows, weights,
                    is_streaming(spec, args));
     if (!is_first() || args.row_scales == nullptr) return;
@@ -82,7 +106,18 @@ class WirePart {
   }
 
  private:
+  [[nodiscard]] MOELINK_DEVICE i32 first_element(S spec) const {
+    return first_byte_ * (spec().token_bytes_per_byte() / 2);
+  }
+  /// Once per load: a part may go to several ranks, and to rows here.
+  MOELINK_DEVICE void quantize(const Exec& ex, S spec) {
+    if (is_raw_) quantized_.quantize(ex, spec);
+    is_raw_ = false;
+  }
+
   RowPart<Exec, S> row_;
+  QuantizedPart<Exec, S> quantized_;  ///< instead of row_, if the spec says so
+  bool is_raw_ = false;
   ScalePart<Exec, S> scales_;
   Held<Exec, float> weights_;
   i32 token_ = 0;

@@ -153,12 +153,15 @@ class ReceivedRows {
             .log2_share = log2 - floor_log2(format.parts)};
   }
 
-  /// By a warp: the flag of the piece's part, and that of part 0, which covers the record.
+  /// By a warp: the flag of the piece's part, and that of part 0, which covers the record. Part 0 also takes the scales,
+  /// which the others may have brought.
   [[nodiscard]] MOELINK_DEVICE bool wait(const Exec& ex, const Piece& piece) const {
     const i32 part = piece.piece >> piece.log2_share;
     bool arrived = true;
-    for (i32 i = ex.lane(); i < (part == 0 ? 1 : 2) && arrived; i += Exec::kWarpSize) {
-      arrived = slots_.wait(piece.group, piece.slot, i == 0 ? 0 : part, piece.format, epoch_);
+    const bool waits_for_all = spec_().scale_bytes != 0 && part == 0 && piece.format.scales_by_part != 0;
+    const i32 first = waits_for_all ? piece.format.parts : 1;
+    for (i32 i = ex.lane(); i < first + (part == 0 ? 0 : 1) && arrived; i += Exec::kWarpSize) {
+      arrived = slots_.wait(piece.group, piece.slot, i < first ? i : part, piece.format, epoch_);
     }
     return arrived;
   }

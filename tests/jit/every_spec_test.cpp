@@ -56,6 +56,9 @@ std::vector<KernelRequest> every_request() {
     if (!nvlink_decode_holds_rows(spec.row_bytes, kGpu)) continue;
     requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
   }
+  for (const NvlinkDispatchSpec& spec : test::nvlink_quantizing_specs()) {
+    requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
+  }
   for (TensorParallelSpec spec : test::tensor_parallel_specs()) {
     spec.threads = tp_staged_threads(spec.top_k, spec.num_ranks);
     requests.push_back(make_request<TensorParallelStaged>(spec));

@@ -27,6 +27,23 @@ TEST(NvlinkDecodePlan, APartFitsABlockAndTheWireKnowsItsNumber) {
   EXPECT_FALSE(nvlink_decode_holds_rows(65552, kGpu));
 }
 
+TEST(NvlinkDecodePlan, ABlockHoldsWhatItQuantisesInWholeBlocksOfScales) {
+  for (const QuantFormat format : {QuantFormat::fp8, QuantFormat::nvfp4}) {
+    for (const i64 hidden : {128, 2048, 2880, 7168, 16384}) {
+      NvlinkDispatchSpec spec = spec_of(quant_bytes(format, hidden));
+      spec.quantize = format;
+      ASSERT_TRUE(nvlink_decode_holds_rows(spec.row_bytes, kGpu, spec.token_bytes_per_byte()));
+      for (const i64 tokens : {1, 8, 128}) {
+        const i32 parts = plan_nvlink_decode(spec, tokens, false, 264, 132, kGpu).parts;
+        const i64 part_bytes = wire_part_bytes(spec.row_bytes, parts);
+        EXPECT_LE(part_bytes * spec.token_bytes_per_byte(), kGpuDecodeTuning.part_bytes) << hidden;
+        EXPECT_EQ(part_bytes % quant_bytes(format, block_elements(format)), 0) << hidden;
+      }
+    }
+  }
+  EXPECT_FALSE(nvlink_decode_holds_rows(131072, kGpu, token_bytes_per_byte(QuantFormat::fp8)));
+}
+
 TEST(NvlinkDecodePlan, BlocksStayWithinWhatCanWaitTogether) {
   for (const i32 most : {1, 2, 64, 132, 264}) {
     for (const i64 tokens : {0, 1, 128, 256}) {

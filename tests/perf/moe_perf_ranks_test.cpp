@@ -85,6 +85,10 @@ std::vector<Traffic> all_traffic() {
   all.push_back({kGroups, {"--tokens-per-rank", "5,5,0,0"}});
   all.push_back({kNvlink, {"--tokens", "0,11", "--baseline", "allgather"}});
   all.push_back({kNvlink, {"--tokens", "0,11", "--payload", "fp8", "--prequantized", "--phase", "split"}});
+  // Several threads share a row, and each has the scales of its part.
+  all.push_back({kNvlink, {"--tokens", "1,2", "--payload", "mxfp8", "--hidden", "2880", "--threads", "8"}});
+  all.push_back({kGroups, {"--tokens", "1,3", "--payload", "nvfp4", "--hidden", "2880", "--threads", "8"}});
+  all.push_back({kTensorParallel, {"--tokens", "1,3", "--payload", "fp8", "--hidden", "2880", "--threads", "8"}});
   for (const char* sum : {"push", "pull", "two_shot", "separate"}) {
     all.push_back({kTensorParallel, {"--tokens", "0,1,33", "--sum", sum}});
   }

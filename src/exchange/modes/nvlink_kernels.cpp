@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "exchange/local_kernels.hpp"
 #include "moelink/error.hpp"
+#include "quantize/format.hpp"
 #include "runtime/device_properties.hpp"
 
 namespace moelink {
@@ -68,24 +69,33 @@ void check_fits(const char* name, int blocks_per_sm, i32 scratch_bytes) {
 }  // namespace
 
 NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
-                             const ExchangeConfig& config, bool is_shared)
+                             const ExchangeConfig& declared, bool is_shared)
     : limits_(limits), max_tokens_(shape.max_tokens) {
-  for (const Payload& payload : config.payloads) {
+  for (const Payload& as_declared : declared.payloads) {
+    const Payload payload = carried(as_declared, shape.hidden);
     const Element element = element_of(payload.type);
-    plain_.push_back(add_dispatch(loader, dispatch_spec(shape, config, payload, Element::none)));
-    const bool may_be_weighted = config.weights_on_input && element != Element::none;
-    weighted_.push_back(may_be_weighted ? add_dispatch(loader, dispatch_spec(shape, config, payload, element))
-                                        : DispatchKernels{});
+    plain_.push_back(add_dispatch(loader, dispatch_spec(shape, declared, payload, Element::none), as_declared));
+    const bool may_be_weighted = declared.weights_on_input && element != Element::none;
+    weighted_.push_back(may_be_weighted
+                            ? add_dispatch(loader, dispatch_spec(shape, declared, payload, element), as_declared)
+                            : DispatchKernels{});
   }
-  for (const CombineTypes& types : config.combine_types) {
+  for (const CombineTypes& types : declared.combine_types) {
     // A block of prefill takes a whole SM; where that is what all count with, so may a block of combine.
     const bool whole_sms = !is_shared || uses_prefill();
-    combine_.push_back(loader.add<NvlinkCombine>(with_threads(combine_spec(shape, config, types), limits, whole_sms)));
+    combine_.push_back(
+        loader.add<NvlinkCombine>(with_threads(combine_spec(shape, declared, types), limits, whole_sms)));
   }
 }
 
-/// Variants that no token count of the configuration leads to are not compiled.
-NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec) const {
+/// Variants that no token count of the configuration leads to are not compiled. Decode quantises where it can.
+NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader, NvlinkDispatchSpec spec,
+                                                           const Payload& declared) const {
+  const QuantFormat format = format_of(declared.quantize);
+  if (format != QuantFormat::none && nvlink_decode_holds_rows(spec.row_bytes, limits_, token_bytes_per_byte(format))) {
+    spec.quantize = format;
+    spec.input = element_of(declared.type);
+  }
   DispatchKernels kernels{.spec = spec,
                           .decode_tokens = max_decode_tokens(spec, limits_),
                           .decode = {},
@@ -93,8 +103,17 @@ NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader,
                           .prefill = {}};
   if (kernels.decode_tokens >= 0) kernels.decode = loader.add<NvlinkDecode>(with_decode_threads(spec, limits_));
   kernels.prefill_is_used = kernels.decode_tokens < max_tokens_;
-  if (kernels.prefill_is_used) kernels.prefill = loader.add<NvlinkPrefill>(with_prefill_threads(spec, limits_));
+  if (kernels.prefill_is_used) {
+    spec.quantize = QuantFormat::none;
+    spec.input = Element::none;
+    kernels.prefill = loader.add<NvlinkPrefill>(with_prefill_threads(spec, limits_));
+  }
   return kernels;
+}
+
+bool NvlinkKernels::quantizes(const DispatchCall& call) const {
+  const DispatchKernels& kernels = plain_[call.payload];
+  return kernels.spec.quantize != QuantFormat::none && call.args.tokens.rows <= kernels.decode_tokens;
 }
 
 bool NvlinkKernels::uses_prefill() const {
@@ -161,6 +180,7 @@ void NvlinkKernels::launch_decode(const DispatchKernels& kernels, const Dispatch
   plan.parts = plan_for(budget).parts;
   if (budget.is_shared) plan.late_flags = 0;  // there is no link to wait for
   apply(plan, args);
+  args.format.scales_by_part = kernels.spec.quantize != QuantFormat::none ? 1 : 0;
   kernels.decode.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
 
@@ -193,7 +213,8 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
     const NvlinkDecodePlan plan =
         plan_nvlink_decode(kernels.spec, num_tokens, false, decode_blocks(kernels, num_tokens, now), sms, limits_);
     dispatch = text("decode: ", plan.grid, " blocks of ", kernels.decode.spec().threads, " threads, ", plan.parts,
-                    " per row, ", plan.scratch_bytes, " B scratch");
+                    " per row, ", plan.scratch_bytes, " B scratch",
+                    kernels.spec.quantize != QuantFormat::none ? ", quantising" : "");
   } else {
     const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.spec, true, sms, limits_);
     dispatch =

@@ -31,13 +31,17 @@ enum class NvlinkHalf { send, receive, both };
 
 class NvlinkKernels {
  public:
-  /// Asks `loader` for all that the configuration can need; launches are legal once it has loaded.
+  /// Asks `loader` for all that the configuration, as the caller declared it, can need; launches are legal once it has
+  /// loaded.
   NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
-                const ExchangeConfig& config, bool is_shared);
+                const ExchangeConfig& declared, bool is_shared);
   /// After the loader's load(): throws ErrorCode::unsupported if a block of some kernel does not fit an SM.
   void check_residency() const;
   /// Blocks that one SM holds of the kernel that it holds fewest of.
   [[nodiscard]] int least_blocks_per_sm() const;
+
+  /// Whether dispatch() of this call takes tokens that are not yet quantised.
+  [[nodiscard]] bool quantizes(const DispatchCall& call) const;
 
   /// `args` without what plan and half decide. `budget` as agreed.
   void dispatch(const DispatchCall& call, NvlinkHalf half, const NvlinkBudget& budget, NvlinkDispatchArgs args,
@@ -50,13 +54,14 @@ class NvlinkKernels {
 
  private:
   struct DispatchKernels {
-    NvlinkDispatchSpec spec;  ///< without block size
+    NvlinkDispatchSpec spec;  ///< without block size; of decode, if that quantises
     i64 decode_tokens = -1;   ///< most tokens of a call that is decode; -1: none is
     Kernel<NvlinkDecode> decode;
     bool prefill_is_used = false;
     Kernel<NvlinkPrefill> prefill;
   };
-  [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec) const;
+  [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, NvlinkDispatchSpec spec,
+                                             const Payload& declared) const;
   void launch_decode(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
                      NvlinkDispatchArgs args, StreamView stream) const;
   void launch_prefill(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,

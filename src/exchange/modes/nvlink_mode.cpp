@@ -59,7 +59,7 @@ void NvlinkMode::load_kernels() {
       *communicator.state().bootstrap, "Exchange: nvlink kernels",
       [&] {
         KernelLoader loader(communicator.device());
-        kernels_.emplace(loader, core_.device, core_.shape, core_.config, budget_.is_shared);
+        kernels_.emplace(loader, core_.device, core_.shape, core_.declared, budget_.is_shared);
         loader.load();
         kernels_->check_residency();
       },

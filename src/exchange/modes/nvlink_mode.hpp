@@ -17,6 +17,7 @@ class NvlinkMode final : public ExchangeMode {
   /// Collective.
   explicit NvlinkMode(const ExchangeCore& core);
 
+  [[nodiscard]] bool quantizes(const DispatchCall& call) const override { return kernels_->quantizes(call); }
   void dispatch(const DispatchCall& call, StreamView stream) override;
   void combine(const CombineCall& call, StreamView stream) override;
   void dispatch_send(const DispatchCall& call, StreamView stream) override;

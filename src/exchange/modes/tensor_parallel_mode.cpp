@@ -96,7 +96,7 @@ void TensorParallelMode::load_kernels() {
         LocalDevice share = core_.device;
         if (!facts_.on_host) share.num_sms = fair_share_of_blocks(communicator, 1);
         KernelLoader loader(communicator.device());
-        local_.emplace(loader, share, core_.shape, core_.config);
+        local_.emplace(loader, share, core_.shape, core_.declared);
         sums_.emplace(loader, facts_, core_.shape, core_.config);
         loader.load();
         local_->check_residency(core_.shape.max_tokens);

@@ -17,6 +17,7 @@ class TensorParallelMode final : public WholeCallMode {
  public:
   explicit TensorParallelMode(const ExchangeCore& core);
 
+  [[nodiscard]] bool quantizes(const DispatchCall& call) const override { return local_->quantizes(call); }
   void dispatch(const DispatchCall& call, StreamView stream) override;
   void combine(const CombineCall& call, StreamView stream) override;
   void check() override { workspace_.check(); }
