@@ -163,7 +163,8 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
                  .dropped = mine.dropped.data(),
                  .tickets = nullptr},
       .window = {.rank = r, .num_ranks = c.num_ranks, .size_bytes = layout_.total_bytes},
-      .fault = {.word = &mine.fault_word, .record = &mine.record, .rank = r, .timeout_ns = timeout_ns}};
+      .fault = {.word = &mine.fault_word, .record = &mine.record, .rank = r, .timeout_ns = timeout_ns},
+      .remote = {}};
   for (int peer = 0; peer < c.num_ranks; ++peer) {
     args.window.inline_bases[peer] = reinterpret_cast<u8*>(rank(peer).symmetric.data());
   }
