@@ -23,12 +23,12 @@ void ask_for_kernels(KernelLoader& loader, const ExchangeShape& shape, const Exc
     (void)LocalKernels(loader, kGpu, shape, config);
     return;
   }
-  const ExchangeConfig as_carried = carried_config(config);
   if (shape.mode != Mode::tensor_parallel) {
-    (void)NvlinkKernels(loader, kGpu, shape, as_carried, /*is_shared=*/false);
+    (void)NvlinkKernels(loader, kGpu, shape, config, /*is_shared=*/false);
     return;
   }
-  (void)LocalKernels(loader, kGpu, shape, as_carried);
+  (void)LocalKernels(loader, kGpu, shape, config);
+  const ExchangeConfig as_carried = carried_config(config);
   TpFacts facts = tp_facts(shape, as_carried, kGpu.is_host);
   (void)TensorParallelKernels(loader, facts, shape, as_carried);
   facts.multicast = may_use_nvls(as_carried);  // there may be a switch that sums, or none
