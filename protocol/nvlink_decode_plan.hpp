@@ -32,7 +32,7 @@ constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const 
   const bool is_plain =
       spec.scale_bytes == 0 && spec.weighted == Element::none && spec.tp_size == 1 && !spec.has_remotes;
   const bool divides = spec.top_k % 4 != 0 || (spec.num_ranks & (spec.num_ranks - 1)) != 0;
-  const bool is_small = spec.top_k <= 16 && spec.num_ranks <= 16 && !divides;
+  const bool is_small = spec.top_k % 8 == 0 && spec.top_k <= 16 && spec.num_ranks <= 16 && !divides;
   spec.blocks_per_sm = device.is_host ? 1 : is_plain && is_small ? 4 : is_plain && !divides ? 3 : 2;
   return spec;
 }

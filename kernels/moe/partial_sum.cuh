@@ -123,7 +123,7 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
   constexpr int kUnits = Units::kUnitsOfSum;
   constexpr int kPartialBytes = Units::kBytes;
   constexpr int kOutBytes = kUnit * bytes_of(kSpec.output);
-  constexpr int kRanksAtOnce = min_of(kSpec.num_ranks, 64 / kPartialBytes);
+  constexpr int kRanksAtOnce = min_of(kSpec.num_ranks, max_of(48 / kPartialBytes, 2));
 
   i32 slots[kRanksAtOnce];
   const auto load_slots = [&](int first) {
