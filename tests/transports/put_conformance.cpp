@@ -234,7 +234,10 @@ TEST_P(PutConformance, MemoryThatItsOwnerTookBackIsNotWrittenAndTheErrorNamesThe
 TEST_P(PutConformance, APeerThatDiesIsAnErrorThatNamesItAndStays) {
   const auto failures = run(3, 4096, [&](PutRank& rank) {
     // Once each way: UCX 1.13 ends the process if a peer goes while it still shakes hands.
-    for (const int peer : rank.remotes()) rank.put(rank.make(peer, 0, 8, 60'000 + static_cast<unsigned>(peer)));
+    // Each to a place of its own at the peer.
+    for (const int peer : rank.remotes()) {
+      rank.put(rank.make(peer, std::int64_t{64} * rank.rank(), 8, 60'000 + static_cast<unsigned>(peer)));
+    }
     rank.wait(2, 2);
     rank.meet().barrier();
     if (rank.rank() == 1) {
