@@ -118,7 +118,8 @@ std::vector<std::string> run_until_broken(const std::string& words_of_rank_0) {
 
 TEST(RemoteFault, ALostPutEndsBothRanksNamingTheOther) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a write that was under way when the NIC failed may land while the receiver, told by the group, leaves";
+  GTEST_SKIP()
+      << "a write that was under way when the NIC failed may land while the receiver, told by the group, leaves";
 #endif
   const std::vector<std::string> errors = run_until_broken("drop_after=40");
   EXPECT_NE(errors[0].find("rank 1"), std::string::npos) << errors[0];
@@ -127,7 +128,8 @@ TEST(RemoteFault, ALostPutEndsBothRanksNamingTheOther) {
 
 TEST(RemoteFault, ANicThatFailsEndsBothRanksNamingIt) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a write that was under way when the NIC failed may land while the receiver, told by the group, leaves";
+  GTEST_SKIP()
+      << "a write that was under way when the NIC failed may land while the receiver, told by the group, leaves";
 #endif
   for (const std::string& error : run_until_broken("event_after=40,event=device_fatal")) {
     EXPECT_NE(error.find("rank 0"), std::string::npos) << error;
