@@ -16,13 +16,10 @@ struct NvlinkDecodeTuning {
   i64 late_flags_bytes;  ///< from so many bytes to send on, flags wait until own rows are placed
 };
 
-// Late flags of dispatch are off: on the host ThreadSanitizer reports a record written by a block that sends second against a
-// read by its destination, which is not understood yet (docs/decisions/0012-late-flags-and-rows-that-are-here.md).
-inline constexpr i64 kNever = i64{1} << 62;
 inline constexpr NvlinkDecodeTuning kGpuDecodeTuning{
-    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64, .late_flags_bytes = kNever};
+    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64, .late_flags_bytes = 512 << 10};
 inline constexpr NvlinkDecodeTuning kHostDecodeTuning{
-    .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256, .late_flags_bytes = kNever};
+    .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256, .late_flags_bytes = i64{1} << 62};
 
 constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& device) {
   return device.is_host ? kHostDecodeTuning : kGpuDecodeTuning;

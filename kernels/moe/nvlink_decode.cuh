@@ -89,7 +89,7 @@ struct NvlinkDecode {
     /// A release waits until all that the SM has stored has reached its rank: with much on the link, flags come after own
     /// rows, which need no link.
     [[nodiscard]] MOELINK_DEVICE bool has_late_flags() const {
-      return !spec_().has_remotes && args_.late_flags != 0 && args_.receives != 0;
+      return !spec_().has_remotes && args_.late_flags != 0 && args_.sends != 0 && args_.receives != 0;
     }
     /// Then half of the blocks place their own rows first and send after, so that what the other half has sent is placed while
     /// this half's rows travel.

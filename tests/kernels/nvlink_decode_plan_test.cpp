@@ -67,6 +67,17 @@ TEST(NvlinkDecodePlan, ScratchOfReusedRoutingDoesNotGrowWithTokens) {
   EXPECT_LT(bytes(256), plan_nvlink_decode(spec_of(14336), 256, false, 264, 132, kGpu).scratch_bytes);
 }
 
+TEST(NvlinkDecodePlan, FlagsAreLateWhereMuchTravelsByLinkAndNeverForRemotes) {
+  const auto late = [](NvlinkDispatchSpec spec, i64 tokens) {
+    return plan_nvlink_decode(spec, tokens, false, 264, 132, kGpu).late_flags != 0;
+  };
+  EXPECT_FALSE(late(spec_of(14336), 1));
+  EXPECT_TRUE(late(spec_of(14336), 128));
+  NvlinkDispatchSpec with_remotes = spec_of(14336);
+  with_remotes.has_remotes = true;
+  EXPECT_FALSE(late(with_remotes, 128));
+}
+
 TEST(NvlinkCombinePlan, EverySumHasATeamOfItsOwnWhileThereAreEnough) {
   const NvlinkCombineSpec spec =
       with_threads({.hidden = 7168, .num_ranks = 2, .tp_size = 1, .top_k = 8, .threads = 0}, kGpu, true);

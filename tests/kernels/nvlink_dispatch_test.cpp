@@ -18,6 +18,7 @@ struct Run {
   int grid = 1;
   int parts = 1;
   bool split = false;
+  bool late_flags = false;
   Pauses pauses = {};
 };
 
@@ -26,6 +27,7 @@ void dispatch(NvlinkRank& rank, const Run& run) {
   rank.args.local.parts = run.parts;
   const int scratch = NvlinkDecodeScratch(spec, rank.args.local.num_tokens).total;
   for (int phase = 0; phase < (run.split ? 2 : 1); ++phase) {
+    rank.args.late_flags = run.late_flags ? 1 : 0;
     rank.args.sends = !run.split || phase == 0 ? 1 : 0;
     rank.args.receives = !run.split || phase == 1 ? 1 : 0;
     rank.launch<NvlinkDecode>(spec, rank.args, run.grid, static_cast<std::size_t>(scratch), run.pauses);
@@ -40,8 +42,11 @@ void combine(NvlinkRank& rank, const Run& run) {
 Run run_of(const NvlinkRank& rank, unsigned call, const Pauses& pauses) {
   const unsigned mixed = (static_cast<unsigned>(rank.index) * 5 + call * 3) % 7;
   const unsigned group = static_cast<unsigned>(rank.index / rank.config.tp_size);
-  return {
-      .grid = 1 + static_cast<int>(mixed % 3), .parts = 1 << (group + call) % 4, .split = mixed == 6, .pauses = pauses};
+  return {.grid = 1 + static_cast<int>(mixed % 3),
+          .parts = 1 << (group + call) % 4,
+          .split = mixed == 6,
+          .late_flags = mixed % 2 != 0,
+          .pauses = pauses};
 }
 
 /// `num_calls` calls, of options that `options_of(call)` gives; after each, every fourth is repeated with its routing.

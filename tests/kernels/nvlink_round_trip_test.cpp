@@ -47,6 +47,7 @@ void dispatch(NvlinkRank& rank, unsigned call) {
   rank.args.local.parts = 1 << (group + call) % 4;
   rank.args.format.log2_slots_per_flag = static_cast<u8>((group + call) % 4);
   rank.args.format.parts = 1;
+  rank.args.late_flags = spec.has_remotes ? 0 : static_cast<i32>(mixed / 2 % 2);
   for (int phase = 0; phase < (split ? 2 : 1); ++phase) {
     rank.args.sends = !split || phase == 0 ? 1 : 0;
     rank.args.receives = !split || phase == 1 ? 1 : 0;
