@@ -90,6 +90,8 @@ MOELINK_DEVICE constexpr i32 partial_parts(i64 hidden) {
   while (parts > 1 && hidden < parts * kLeastUnits * kPartialUnit) parts /= 2;
   return parts;
 }
+// So many parts of at least 16 units never leave the last one empty: with an empty part a block would not come to its flags.
+static_assert(kMaxWireParts <= 16);
 
 /// What travels with a row: who it is, and where each of its entries goes.
 struct SlotEntry {

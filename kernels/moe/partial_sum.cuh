@@ -111,8 +111,9 @@ MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum,
                });
 }
 
-/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end. `arrived()`, by the whole block once
-/// its own rows are summed (of what does not fit in `held`, later), says whether the other ranks' partials may be read; false: nothing is written.
+/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, at least one. `arrived()`, by the whole
+/// block once its own rows are summed (of what does not fit in `held`, later), says whether the other ranks' partials may be
+/// read; false: nothing is written.
 template <class Exec, class S, class Arrived>
 MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, int begin,
                                  int end, const HeldPartial& held, Arrived&& arrived) {
