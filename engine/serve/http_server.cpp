@@ -249,6 +249,8 @@ void HttpServer::start(Desk& desk, const Tokenizer& tokenizer, const std::string
   }
 }
 
+bool HttpServer::has_failed() const noexcept { return impl_->has_ended && !impl_->stopping; }
+
 void HttpServer::stop() {
   if (impl_->thread.joinable()) {
     impl_->stopping = true;

@@ -31,11 +31,11 @@ DeskOptions desk_options(const Communicator& communicator, const Engine& engine,
           .messages_have_a_bound = communicator.size() > 1};
 }
 
-/// Ends a desk when that is asked for: a thread beside the one that steps.
+/// Ends a desk when that is asked for, or when nobody can ask it anything any more: a thread beside the one that steps.
 class Closer {
  public:
-  Closer(Desk& desk, Shutdown& shutdown, std::chrono::milliseconds grace)
-      : thread_([this, &desk, &shutdown, grace] { run(desk, shutdown, grace); }) {}
+  Closer(Desk& desk, const HttpServer& http, Shutdown& shutdown, std::chrono::milliseconds grace)
+      : thread_([this, &desk, &http, &shutdown, grace] { run(desk, http, shutdown, grace); }) {}
   ~Closer() {
     ended_ = true;
     thread_.join();
@@ -44,8 +44,8 @@ class Closer {
   Closer& operator=(const Closer&) = delete;
 
  private:
-  void run(Desk& desk, Shutdown& shutdown, std::chrono::milliseconds grace) const {
-    while (!shutdown.wait(1, kLookAround)) {
+  void run(Desk& desk, const HttpServer& http, Shutdown& shutdown, std::chrono::milliseconds grace) const {
+    while (!shutdown.wait(1, kLookAround) && !http.has_failed()) {
       if (ended_) {
         return;
       }
@@ -80,9 +80,14 @@ void serve_and_answer(const Communicator& communicator, const ServeOptions& opti
       http.stop();
     }
   } last_words{.http = http, .desk = desk};
-  const Closer closer(desk, shutdown, options.grace);
+  const Closer closer(desk, http, shutdown, options.grace);
   ready(http.port());
   Worker(communicator, engine, options.engine.model.parallelism, &desk).run();
+  if (http.has_failed()) {
+    throw Error(ErrorCode::system, text("the endpoint at port ", http.port(),
+                                        " accepts no connections any more; see the "
+                                        "system's limits of files and memory, and start again"));
+  }
 }
 
 }  // namespace
