@@ -25,9 +25,11 @@ void add_phase(const MoeRun& run, const MoeCaseName& name, const MoeResult& resu
   }
 }
 
-/// What puts go over, the last line of a plan, which an Exchange alone can tell: before the first row, and if it changes.
-void say_remotes(const std::string& plan, std::string& said, Table& table) {
-  const std::string line = plan.substr(plan.rfind('\n') + 1);
+/// What puts go over, which an Exchange alone can tell, in the last line of its plan: before the first row, and if it
+/// changes. On one node nothing is put.
+void say_remotes(const std::string& plan, int num_nodes, std::string& said, Table& table) {
+  const std::string line = num_nodes > 1 ? plan.substr(plan.rfind('\n') + 1)
+                                         : "none: all ranks are of one node (--ranks-per-node makes more of it)";
   if (line == said) return;
   said = line;
   table.comment("puts: " + line);
@@ -64,7 +66,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
       progress.start_case(fmt::format("{}, {} tokens", model.name, text_of_tokens(tokens)));
       const MoeResult result = bench.run(model, tokens, *sets_of_case++, progress);
       progress.clear();
-      if (settings.mode == Mode::p2p && run.num_nodes > 1) say_remotes(result.plan, remotes, table);
+      if (settings.mode == Mode::p2p) say_remotes(result.plan, run.num_nodes, remotes, table);
       for (const PhaseResult* phase : {&result.dispatch, &result.combine}) {
         add_phase(run, {model, tokens}, result, *phase, table, results);
       }
