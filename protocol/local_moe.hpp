@@ -27,8 +27,8 @@ struct GridBarrierWord;  // moelink/device/sync/grid_barrier.cuh
 /// Layouts as kernels know them.
 enum class RowLayout : i32 { packed, batched };
 
-/// What a dispatch of replicated inputs leaves for the ranks to compare: a hash of token count, ids and weights, as parts
-/// that are added up (halves of 32 bits apart), and the entries of this rank's experts that found no room.
+/// What a dispatch of replicated inputs leaves for the ranks to compare: a hash of token count, ids and weights, as
+/// parts that are added up (halves of 32 bits apart), and the entries of this rank's experts that found no room.
 struct RoutingDigest {
   static constexpr i32 kMaxParts = 1022;
 
@@ -45,7 +45,8 @@ struct LocalDispatchSpec {
   i32 top_k = 0;
   i32 threads = 0;                   ///< block size, a multiple of 32
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight on the way in
-  /// LocalDecode: tokens are elements of type `input`, rows are made of them; row_bytes and scale_bytes are the format's.
+  /// LocalDecode: tokens are elements of type `input`, rows are made of them; row_bytes and scale_bytes are the
+  /// format's.
   QuantFormat quantize = QuantFormat::none;
   Element input = Element::none;
   bool is_part = false;  ///< replicated inputs: ids name num_global_experts, of which num_experts are here (arguments)

@@ -67,8 +67,8 @@ constexpr void apply(const NvlinkCombinePlan& plan, NvlinkCombineArgs& args) {
   args.late_flags = plan.late_flags;
 }
 
-/// A combine of up to `num_tokens` tokens here, on at most `max_blocks` blocks, which can all wait at the same time. The
-/// other ranks are taken to have as many tokens; the grid does not count on it, since they may have sent many more.
+/// A combine of up to `num_tokens` tokens here, on at most `max_blocks` blocks, which can all wait at the same time.
+/// The other ranks are taken to have as many tokens; the grid does not count on it, since they may have sent many more.
 constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i64 num_tokens, i32 max_blocks,
                                                 const LocalDevice& device) {
   const i64 sums = ceil_div(num_tokens, static_cast<i64>(spec.tp_size));

@@ -1,5 +1,5 @@
-// How NvlinkDecode is launched: block size, grid, how a row is shared. Pure functions of shape, token count and device; what
-// a peer must know of it travels in the header (WireFormat).
+// How NvlinkDecode is launched: block size, grid, how a row is shared. Pure functions of shape, token count and device;
+// what a peer must know of it travels in the header (WireFormat).
 #pragma once
 
 #include "moelink/protocol/local_plan.hpp"
@@ -57,8 +57,8 @@ constexpr void apply(const NvlinkDecodePlan& plan, NvlinkDispatchArgs& args) {
   args.late_flags = plan.late_flags;
 }
 
-/// A dispatch of up to `num_tokens` tokens on at most `max_blocks` blocks, which can all wait at the same time; of these
-/// `sms` SMs (host: threads) are theirs. The other ranks are taken to have as many tokens.
+/// A dispatch of up to `num_tokens` tokens on at most `max_blocks` blocks, which can all wait at the same time; of
+/// these `sms` SMs (host: threads) are theirs. The other ranks are taken to have as many tokens.
 constexpr NvlinkDecodePlan plan_nvlink_decode(const NvlinkDispatchSpec& spec, i64 num_tokens, bool reuse_routing,
                                               i32 max_blocks, i32 sms, const LocalDevice& device) {
   const NvlinkDecodeTuning& tuning = nvlink_decode_tuning_for(device);

@@ -27,9 +27,9 @@ inline constexpr i32 kMaxWireParts = 8;
 
 /// How the rows of one source travel in one call: chosen by the sender, told in its header, so that a receiver never
 /// guesses (rule 1); equal over the members of a group. A flag covers 2^log2_slots_per_flag slots (a chunk); a row is
-/// sent in `parts`, a power of two, each with flags of its own. Part 0 brings the record, and the scales too unless each
-/// part brings its own. Chunk c is sent, and its flags are set, by member c mod tp_size: a receiver knows whom it waits
-/// for before it knows the tokens.
+/// sent in `parts`, a power of two, each with flags of its own. Part 0 brings the record, and the scales too unless
+/// each part brings its own. Chunk c is sent, and its flags are set, by member c mod tp_size: a receiver knows whom it
+/// waits for before it knows the tokens.
 struct WireFormat {
   u8 log2_slots_per_flag = 0;
   u8 parts = 1;
@@ -66,7 +66,8 @@ MOELINK_DEVICE constexpr i64 wire_part_bytes(i64 row_bytes, i32 parts) {
 }
 
 /// What a source member tells every rank, itself included, before any row: one line {value, tag of the epoch} per word.
-/// Behind these words, from member 0 alone: the source's entries for each of the destination's experts, zero behind them.
+/// Behind these words, from member 0 alone: the source's entries for each of the destination's experts, zero behind
+/// them.
 struct DispatchHeader {
   static constexpr i32 kNumSlots = 0;
   static constexpr i32 kNumTokens = 1;
@@ -90,7 +91,8 @@ MOELINK_DEVICE constexpr i32 partial_parts(i64 hidden) {
   while (parts > 1 && hidden < parts * kLeastUnits * kPartialUnit) parts /= 2;
   return parts;
 }
-// So many parts of at least 16 units never leave the last one empty: with an empty part a block would not come to its flags.
+// So many parts of at least 16 units never leave the last one empty: with an empty part a block would not come to its
+// flags.
 static_assert(kMaxWireParts <= 16);
 
 /// What travels with a row: who it is, and where each of its entries goes.
@@ -176,8 +178,8 @@ inline constexpr i32 kNvlinkPhases = 4;
 
 /// Private memory that dispatch fills and combine reads (and a dispatch that reuses the routing). Contents at
 /// construction: epochs zero, slots -1, counts zero. This rank's own group counts as a source here like the others, and
-/// this rank as a destination, though these rows do not travel. Per-slot arrays are defined below the slots in use only;
-/// combine trusts none of it with an address.
+/// this rank as a destination, though these rows do not travel. Per-slot arrays are defined below the slots in use
+/// only; combine trusts none of it with an address.
 struct NvlinkTables {
   u64* epochs;          ///< [kNvlinkPhases], each on a cache line of its own (kEpochStride words apart): how often each
                         ///< phase was completed. A phase reads its predecessor's word and, at its end, writes its own
@@ -222,8 +224,9 @@ struct NvlinkDispatchSpec {
 
 /// Arguments of the nvlink dispatch kernels.
 struct NvlinkDispatchArgs {
-  /// Tokens, ids, weights, counts and where rows go, as in the local mode; `offsets`, `counts` and `expert_of_row` speak
-  /// of this rank's experts. row_of_entry, weight_of_entry, grid_barrier and block_counts are not used by all kernels.
+  /// Tokens, ids, weights, counts and where rows go, as in the local mode; `offsets`, `counts` and `expert_of_row`
+  /// speak of this rank's experts. row_of_entry, weight_of_entry, grid_barrier and block_counts are not used by all
+  /// kernels.
   LocalDispatchArgs local;
   const i32* expert_map;  ///< [num_logical_experts, max_replicas] or null: ids are physical experts
   i32 num_logical_experts;

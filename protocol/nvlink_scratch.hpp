@@ -24,8 +24,8 @@ struct SourceScratch {
   }
 };
 
-/// NvlinkDecode: `num_tokens` as LocalDispatchArgs has it; 0 if the routing is reused. What depends on it comes last, so that
-/// a kernel knows all other addresses when it is compiled.
+/// NvlinkDecode: `num_tokens` as LocalDispatchArgs has it; 0 if the routing is reused. What depends on it comes last,
+/// so that a kernel knows all other addresses when it is compiled.
 struct NvlinkDecodeScratch {
   i32 counts;   ///< u32[num_experts]: this source's entries of each
   i32 ranks;    ///< i32[kMaxTopK]: of the block's token

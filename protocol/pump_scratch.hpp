@@ -1,5 +1,5 @@
-// What a block keeps of rows under way (primitives/row_pump.cuh): where each part of its scratch starts, written once for
-// the host that launches and the kernel that carves. All offsets are in bytes, multiples of 16.
+// What a block keeps of rows under way (primitives/row_pump.cuh): where each part of its scratch starts, written once
+// for the host that launches and the kernel that carves. All offsets are in bytes, multiples of 16.
 #pragma once
 
 #include "moelink/protocol/local_scratch.hpp"

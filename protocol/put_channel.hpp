@@ -34,7 +34,8 @@ struct PutRing {
   u64 capacity = 0;
 };
 
-/// Who carries puts on where a thread of the host waits for them. Addresses of the host; null where kernels run on a device.
+/// Who carries puts on where a thread of the host waits for them. Addresses of the host; null where kernels run on a
+/// device.
 struct PutHelper {
   bool (*help)(void* proxy) = nullptr;  ///< one round of the proxy's work: whether there was any
   void* proxy = nullptr;

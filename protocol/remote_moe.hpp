@@ -1,8 +1,8 @@
-// What the p2p mode adds to the nvlink mode (nvlink_moe.hpp): where rows for and from remote ranks lie, and how chunks of
-// them travel. The protocol, its ordering argument and the reuse argument of every region: docs/p2p.md.
+// What the p2p mode adds to the nvlink mode (nvlink_moe.hpp): where rows for and from remote ranks lie, and how chunks
+// of them travel. The protocol, its ordering argument and the reuse argument of every region: docs/p2p.md.
 //
-// What a rank would store into a peer's memory it packs, for a remote, into a region of its own that looks the same, and
-// chunks of that region are put into the remote's. A chunk is 2^log2_slots_per_chunk slots, or a header.
+// What a rank would store into a peer's memory it packs, for a remote, into a region of its own that looks the same,
+// and chunks of that region are put into the remote's. A chunk is 2^log2_slots_per_chunk slots, or a header.
 #pragma once
 
 #include "moelink/protocol/carver.hpp"
@@ -84,7 +84,8 @@ struct RemoteArgs {
   u8* receive = nullptr;
   RemoteLayout send_layout{};
   RemoteLayout receive_layout{};
-  /// [num_remotes][channel.max_chunks]: pieces that a chunk still waits for before it is handed over; zero between calls.
+  /// [num_remotes][channel.max_chunks]: pieces that a chunk still waits for before it is handed over; zero between
+  /// calls.
   u32* pieces = nullptr;
   PutChannelView channel{};
 };

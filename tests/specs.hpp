@@ -148,7 +148,8 @@ inline std::vector<LocalCombineSpec> combine_specs() {
   return specs;
 }
 
-/// Combine over ranks: every model on two ranks, every kind of partial and output, and groups. Without block sizes, too.
+/// Combine over ranks: every model on two ranks, every kind of partial and output, and groups. Without block sizes,
+/// too.
 inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
   std::vector<NvlinkCombineSpec> specs;
   const auto add = [&](const MoeShape& shape, i32 num_ranks, i32 tp_size, Element input, Element partial,

@@ -12,7 +12,8 @@
 namespace moelink::engine {
 namespace {
 
-// What is copied or printed part by part takes a frame of the stack for each level, and some bytes of a request are one.
+// What is copied or printed part by part takes a frame of the stack for each level, and some bytes of a request are
+// one.
 constexpr int kMostDepth = 64;
 
 // Looks at a document while it is parsed. Remembers the keys of the objects that the parser is in.

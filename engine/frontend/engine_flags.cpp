@@ -55,8 +55,9 @@ void EngineFlags::add_to(CLI::App& app) {
 
 ModelOptions EngineFlags::model_options() const {
   if (ranks.num_ranks > 1) {
-    // Read when the driver initialises, which looking for a device does. cuBLAS would load its kernels when they are first
-    // used, which may wait for the GPU; where ranks share one, it may be busy with a rank that waits for this one.
+    // Read when the driver initialises, which looking for a device does. cuBLAS would load its kernels when they are
+    // first used, which may wait for the GPU; where ranks share one, it may be busy with a rank that waits for this
+    // one.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   }
   const std::vector<std::pair<std::string, Mode>> modes = {{"automatic", Mode::automatic},

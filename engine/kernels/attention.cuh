@@ -1,6 +1,7 @@
 // Attention of each row's queries over the pages of its sequence, up to the row's own position.
-//  1. a block has the heads of one row that share a key head (on the host: one head); its groups of lanes take positions
-//     in turn, each with a running maximum, sum and weighted value for every head (the softmax that needs one pass)
+//  1. a block has the heads of one row that share a key head (on the host: one head); its groups of lanes take
+//     positions in turn, each with a running maximum, sum and weighted value for every head (the softmax that needs one
+//     pass)
 //  2. head by head, the groups' results are weighed against each other
 // How positions are shared out, and so the order of a row's sums, depends on its position alone: not on the batch, and
 // not on which pages hold the sequence.

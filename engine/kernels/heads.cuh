@@ -1,8 +1,9 @@
 // What happens to heads between their projections and attention.
 //  1. (HeadSquares, only if all heads of a token are normalised together) sums of squares over a row's queries and keys
-//  2. (PrepareHeads) norm, clamp, rotary positions; queries stay where they are, keys and values go to the cache's pages
-// A group of lanes has a head. Heads of one row lie behind each other: queries, keys, values. They are floats until they are
-// cached; queries stay so.
+//  2. (PrepareHeads) norm, clamp, rotary positions; queries stay where they are, keys and values go to the cache's
+//     pages
+// A group of lanes has a head. Heads of one row lie behind each other: queries, keys, values. They are floats until
+// they are cached; queries stay so.
 #pragma once
 
 #include "engine/kernels/primitives/head_lanes.cuh"

@@ -1,5 +1,5 @@
-// RMS norm of rows, after adding something to them if asked to: the two ends of a block of a transformer. What layers add
-// to stays in fp32, whatever type they compute in.
+// RMS norm of rows, after adding something to them if asked to: the two ends of a block of a transformer. What layers
+// add to stays in fp32, whatever type they compute in.
 //  1. x += delta, in place; the sum of squares
 //  2. output = x / sqrt(mean square + epsilon) * weight
 // A block has a row; its threads read in step 2 what they wrote themselves in step 1.

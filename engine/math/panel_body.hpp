@@ -1,10 +1,10 @@
 // The body of multiply_..., for the source files that are compiled for one processor each: with options that allow its
-// instructions, and with -ffp-contract=fast, by which a multiplication and the addition behind it become one. Nothing of
-// the standard library is used here: the linker may keep one copy of an inline function for the whole program, and it
-// must not be one that this processor alone can run.
+// instructions, and with -ffp-contract=fast, by which a multiplication and the addition behind it become one. Nothing
+// of the standard library is used here: the linker may keep one copy of an inline function for the whole program, and
+// it must not be one that this processor alone can run.
 //
-// Sums are vectors of the language, not loops that the compiler may vectorise for one number of rows and not for another:
-// the code for any number of rows does the same to each of them.
+// Sums are vectors of the language, not loops that the compiler may vectorise for one number of rows and not for
+// another: the code for any number of rows does the same to each of them.
 #pragma once
 
 #include "engine/math/panel.hpp"
@@ -27,8 +27,8 @@ constexpr i64 kLanes = kVectorBytes / static_cast<i64>(sizeof(float));
 constexpr int kVectors = static_cast<int>(kPanelWidth / kLanes);  ///< of one row
 static_assert(kPanelWidth % kLanes == 0);
 
-/// Floats in memory are aligned to no more than a float. (A vector type with that alignment does not say so reliably: g++
-/// takes what is loaded through it for aligned all the same.)
+/// Floats in memory are aligned to no more than a float. (A vector type with that alignment does not say so reliably:
+/// g++ takes what is loaded through it for aligned all the same.)
 Sums load(const float* source) {
   Sums sums;
   __builtin_memcpy(&sums, source, sizeof(sums));

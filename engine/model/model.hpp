@@ -66,22 +66,22 @@ class Model {
   /// With max_positions filled in.
   [[nodiscard]] const ModelLimits& limits() const noexcept;
 
-  /// Enqueues handing the batch to the device. It is copied at once, and may change when the call returns. Not more than
-  /// four loads may be under way. Throws invalid_argument, naming row and value, for a batch that does not fit: tokens
-  /// outside the vocabulary, positions outside the limits or the sequence's pages, pages outside the cache, more rows or
-  /// sequences than the limits.
+  /// Enqueues handing the batch to the device. It is copied at once, and may change when the call returns. Not more
+  /// than four loads may be under way. Throws invalid_argument, naming row and value, for a batch that does not fit:
+  /// tokens outside the vocabulary, positions outside the limits or the sequence's pages, pages outside the cache, more
+  /// rows or sequences than the limits.
   void load(const Batch& batch, StreamView stream);
 
-  /// Enqueues the forward pass of what was loaded last; of this shape. With up to max_decode_rows rows it may be captured
-  /// in a CUDA graph and replayed after later loads of the same shape.
+  /// Enqueues the forward pass of what was loaded last; of this shape. With up to max_decode_rows rows it may be
+  /// captured in a CUDA graph and replayed after later loads of the same shape.
   void run(const StepShape& shape, StreamView stream);
 
   /// [max_logit_rows, vocab_size] of float32 in device memory, dense: what the last run() found for its logit rows.
   [[nodiscard]] MatrixView logits() const;
 
-  /// Enqueues copying the first rows of logits() to host memory: as many as `destination` holds. Where ranks of this process
-  /// share the GPU it waits for the stream first: copies of all stand in one queue, and one behind a call that waits for
-  /// another rank would hold up that rank's.
+  /// Enqueues copying the first rows of logits() to host memory: as many as `destination` holds. Where ranks of this
+  /// process share the GPU it waits for the stream first: copies of all stand in one queue, and one behind a call that
+  /// waits for another rank would hold up that rank's.
   void copy_logits(std::span<float> destination, StreamView stream) const;
 
   /// [num rows, top_k] of int32 in device memory: the experts that the last run chose in a layer, best first (needs

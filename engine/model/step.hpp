@@ -11,8 +11,8 @@ namespace moelink::engine {
 class ModelKernels;
 class Products;
 
-/// Device memory that all layers use in turn, each [max_rows, ...] in the model's type unless said otherwise. In fp32 is
-/// what needs not be rounded for a product: it costs little, and halves the error of a model in bf16.
+/// Device memory that all layers use in turn, each [max_rows, ...] in the model's type unless said otherwise. In fp32
+/// is what needs not be rounded for a product: it costs little, and halves the error of a model in bf16.
 struct Activations {
   Buffer x;           ///< [hidden] float: what layers add to
   Buffer normalised;  ///< [hidden] what a block of a layer reads

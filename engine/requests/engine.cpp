@@ -186,8 +186,8 @@ bool Engine::Impl::step_if_wanted() {
   if (!next_is_wanted && !anyone_has_work()) {
     return false;
   }
-  // Asking takes a round over all ranks: while the device works, it costs nothing. What ends with this step counts still,
-  // so that the last step of all is one without rows.
+  // Asking takes a round over all ranks: while the device works, it costs nothing. What ends with this step counts
+  // still, so that the last step of all is one without rows.
   next_is_wanted = false;
   step([&] { next_is_wanted = ranks_differ && anyone_has_work(); });
   return true;

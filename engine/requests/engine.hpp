@@ -34,8 +34,8 @@ struct EngineStats {
   std::int64_t num_rows = 0;
   std::int64_t num_preempted = 0;  ///< times that a request lost its pages to an older one, and was computed again
   double step_us = 0;              ///< all steps together, until their logits were here
-  /// Of these, steps that were measured (with ModelOptions::time_exchange): on a GPU the captured ones are not, but every
-  /// 64th of them is launched call by call instead, and is.
+  /// Of these, steps that were measured (with ModelOptions::time_exchange): on a GPU the captured ones are not, but
+  /// every 64th of them is launched call by call instead, and is.
   double measured_us = 0;
   double dispatch_us = 0;  ///< of the steps that were measured
   double combine_us = 0;
@@ -45,9 +45,10 @@ struct EngineStats {
 /// generate, pages that hold the start of a prompt already are shared. A request's tokens do not depend on others: bit
 /// for bit on the host, where rows do not (Model).
 ///
-/// submit(), check() and cancel() are for any thread, all else for one. With Parallelism::tensor every rank must make the same
-/// calls in the same order, cancel() also between the same steps. With Parallelism::data each rank has requests of its own;
-/// a rank without any still takes part in the steps of the others, and all leave step() with the same answer.
+/// submit(), check() and cancel() are for any thread, all else for one. With Parallelism::tensor every rank must make
+/// the same calls in the same order, cancel() also between the same steps. With Parallelism::data each rank has
+/// requests of its own; a rank without any still takes part in the steps of the others, and all leave step() with the
+/// same answer.
 class Engine {
  public:
   /// Collective.
@@ -57,8 +58,9 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   /// Takes part from the next step on. Throws invalid_argument for an empty prompt, tokens outside the vocabulary,
-  /// max_tokens below 0, and sampling values out of range; ErrorCode::capacity for a request that, up to its last token, is
-  /// longer than the cache or than sequences of the model. Nobody else is harmed by a request that is refused.
+  /// max_tokens below 0, and sampling values out of range; ErrorCode::capacity for a request that, up to its last
+  /// token, is longer than the cache or than sequences of the model. Nobody else is harmed by a request that is
+  /// refused.
   RequestId submit(Request request);
 
   /// Throws as submit() would. From any thread.
@@ -73,11 +75,11 @@ class Engine {
   bool step();
 
   /// step() for ranks that tell each other themselves whether any of them has work: every rank calls it then, also one
-  /// that has none. `meanwhile` is called once all work of the step is enqueued, before the device is waited for; it may
-  /// submit and cancel. Fails as step() does.
+  /// that has none. `meanwhile` is called once all work of the step is enqueued, before the device is waited for; it
+  /// may submit and cancel. Fails as step() does.
   void step_with_others(const std::function<void()>& meanwhile = {});
-  /// Whether this rank has requests that have not ended. While a step is under way (`meanwhile`), one that the step ends
-  /// still counts.
+  /// Whether this rank has requests that have not ended. While a step is under way (`meanwhile`), one that the step
+  /// ends still counts.
   [[nodiscard]] bool has_work() const;
 
   [[nodiscard]] const Model& model() const noexcept;

@@ -19,8 +19,8 @@ class ClientSocket {
   std::optional<int> descriptor_;
 };
 
-/// Clients that connected to `port` of this process are not listened to any longer: a request that has not come whole ends
-/// where it is, however slowly its client goes on. Answers still go out.
+/// Clients that connected to `port` of this process are not listened to any longer: a request that has not come whole
+/// ends where it is, however slowly its client goes on. Answers still go out.
 void stop_reading_from_clients(int port);
 
 }  // namespace moelink::engine

@@ -1,4 +1,5 @@
-// Threads for connections: as many as there are, up to a limit; a connection that streams keeps its thread all the while.
+// Threads for connections: as many as there are, up to a limit; a connection that streams keeps its thread all the
+// while.
 #pragma once
 
 #include <httplib.h>

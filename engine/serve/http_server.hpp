@@ -35,7 +35,8 @@ class HttpServer {
   void start(Desk& desk, const Tokenizer& tokenizer, const std::string& model_name);
   /// Ends streams that are under way, and returns when nobody is answered any more.
   void stop();
-  /// Whether it accepts no connections any more though nobody has stopped it: the system had no room, or took the socket.
+  /// Whether it accepts no connections any more though nobody has stopped it: the system had no room, or took the
+  /// socket.
   [[nodiscard]] bool has_failed() const noexcept;
 
  private:

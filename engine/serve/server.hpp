@@ -38,8 +38,8 @@ class Shutdown {
   int times_ = 0;
 };
 
-/// Serves until `shutdown` is requested on rank 0. Collective. `ready`: called on rank 0 with the port, when requests are
-/// answered. Throws the failure of a rank or the device; those who wait for an answer have been told by then.
+/// Serves until `shutdown` is requested on rank 0. Collective. `ready`: called on rank 0 with the port, when requests
+/// are answered. Throws the failure of a rank or the device; those who wait for an answer have been told by then.
 void serve(const Communicator& communicator, const ServeOptions& options, Shutdown& shutdown,
            const std::function<void(int port)>& ready);
 

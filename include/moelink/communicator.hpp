@@ -26,9 +26,9 @@ struct CommunicatorOptions {
   /// Longest wait for other ranks, at construction and in every later collective set-up call. 0: MOELINK_DEADLINE
   /// seconds, else 60 s.
   std::chrono::milliseconds deadline{0};
-  /// Pretend that every so many ranks are a node of their own: what can map each other's memory is then cut into pieces,
-  /// between which puts go. 0: MOELINK_RANKS_PER_NODE, else nodes are what they are. Negative is invalid_argument, other than
-  /// on another rank a mismatch.
+  /// Pretend that every so many ranks are a node of their own: what can map each other's memory is then cut into
+  /// pieces, between which puts go. 0: MOELINK_RANKS_PER_NODE, else nodes are what they are. Negative is
+  /// invalid_argument, other than on another rank a mismatch.
   int ranks_per_node = 0;
 };
 

@@ -33,8 +33,8 @@ inline constexpr Capacity Capacity::worst_case{-1};
 
 /// What one dispatch may carry. Typed rows have `hidden` elements; opaque rows (`bytes`) have `row_bytes` bytes. Either
 /// may bring `scale_bytes` bytes per token along (quantisation scales), moved to the same row. With `quantize`, tokens
-/// are bf16 or fp16 and dispatch makes rows of that format of them (docs/low-precision.md): ExpertBatch::rows are `bytes`,
-/// and ExpertBatch::scales hold each row's scales, row-major. Quantised input is an opaque payload.
+/// are bf16 or fp16 and dispatch makes rows of that format of them (docs/low-precision.md): ExpertBatch::rows are
+/// `bytes`, and ExpertBatch::scales hold each row's scales, row-major. Quantised input is an opaque payload.
 struct Payload {
   DataType type = DataType::bfloat16;
   std::int64_t row_bytes = 0;                  ///< opaque rows only: bytes per row, a multiple of 16; 0 for typed rows
@@ -84,9 +84,9 @@ struct ExchangeConfig {
   bool weights_on_input = false;   ///< WeightMode::on_input will be used (one more kernel per typed payload)
   bool own_rows = true;            ///< the library allocates the rows buffer; if not, each dispatch brings one
   bool own_expert_output = false;  ///< expert_output_buffer() exists
-  /// p2p: what carries puts between nodes: "loopback" (ranks of one process), "verbs" or "ucx", equal on all ranks; empty:
-  /// MOELINK_PUT, else the first that works on every rank. Another name is invalid_argument, one that does not work here
-  /// unsupported.
+  /// p2p: what carries puts between nodes: "loopback" (ranks of one process), "verbs" or "ucx", equal on all ranks;
+  /// empty: MOELINK_PUT, else the first that works on every rank. Another name is invalid_argument, one that does not
+  /// work here unsupported.
   std::string transport = {};
 };
 
@@ -249,9 +249,9 @@ class MOELINK_EXPORT Exchange {
   void combine(const CombineArgs& args, StreamView stream);
 
   /// The same in halves, so that other work runs while rows are under way and no SM waits for them. The only order is
-  /// dispatch_send, dispatch_receive, combine_send, combine_receive. Inputs of dispatch (and output and expert_output of
-  /// combine) stay valid and unchanged until the stream has passed the receive. In the modes local and tensor_parallel
-  /// the first half does it all.
+  /// dispatch_send, dispatch_receive, combine_send, combine_receive. Inputs of dispatch (and output and expert_output
+  /// of combine) stay valid and unchanged until the stream has passed the receive. In the modes local and
+  /// tensor_parallel the first half does it all.
   [[nodiscard]] DispatchTicket dispatch_send(const DispatchArgs& args, StreamView stream);
   ExpertBatch dispatch_receive(DispatchTicket ticket, StreamView stream);
   [[nodiscard]] CombineTicket combine_send(const CombineArgs& args, StreamView stream);

@@ -1,6 +1,6 @@
-// Blocks within a block: teams of threads that an algorithm takes for blocks. A kernel whose blocks wait for other ranks
-// has one block per SM, so that what fits on a device is easy to count (docs/nvlink.md, "Progress"); teams are how such
-// a block has several rows under way without all of its threads meeting at each.
+// Blocks within a block: teams of threads that an algorithm takes for blocks. A kernel whose blocks wait for other
+// ranks has one block per SM, so that what fits on a device is easy to count (docs/nvlink.md, "Progress"); teams are
+// how such a block has several rows under way without all of its threads meeting at each.
 #pragma once
 
 #include "moelink/protocol/types.hpp"

@@ -2,17 +2,20 @@
 // the partials of its tokens in rank order. One launch for any number of tokens, or one per half. What is sent, when it
 // may be overwritten and why nothing is read too early: docs/nvlink.md. The bits: the same page, "One call".
 //
-// Phases of a block (a team of a block's threads, exec/team_exec.cuh, which is a block to all of this); which items are its
-// own: CombineSends, CombineSums.
+// Phases of a block (a team of a block's threads, exec/team_exec.cuh, which is a block to all of this); which items are
+// its own: CombineSends, CombineSums.
 //  1. Block 0 tells every rank how many of its entries were dropped here. Every rank signals every other, always.
 //  2. Send: for each of its slots the weighted sum of the slot's rows, into the home's region for this rank; block
-//     barrier; one release at system scope for each part of the row.
+//     barrier; one release at system scope for each part of the row. The last row's release may come in phase 3, before
+//     the wait, when the next token's own rows are summed (late_flags): it waits for nobody there either.
 //  3. Sum: for each of its tokens, in rank order, the partials of the ranks that have one. Own rows are read before the
 //     others are waited for.
-//  4. With tp_size > 1 the home has stored the result to its group as well: each member copies the other members' results.
+//  4. With tp_size > 1 the home has stored the result to its group as well: each member copies the other members'
+//     results.
 //  5. Block 0 waits for the other ranks' headers, so that the kernel does not end before every rank has sent; then it
 //     counts the phases as done.
-// A block does not wait while it has something left to send: between two sends it sums a token whose partials have come.
+// A block does not wait while it has something left to send: between two sends it sums a token whose partials have
+// come.
 //
 // Ordering: rows and tables were written by earlier launches. A partial, or a result, is ordinary stores of one block,
 // its barrier, a release per flag; a reader's first warp acquires the flags, and the block barrier behind it covers the
@@ -76,8 +79,8 @@ struct NvlinkCombine {
         if (may_sum && ex.thread() < Exec::kWarpSize) waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
         arrived = !ex.sync_block_or(waits);
         sends_next = sends.next(spec, next);
-        // A release waits until all that the SM has stored has reached its rank: with much on the link, it comes after what can
-        // be done meanwhile.
+        // A release waits until all that the SM has stored has reached its rank: with much on the link, it comes after
+        // what can be done meanwhile.
         is_late = !spec().has_remotes && args.late_flags != 0 && !sends_next && may_sum && !arrived;
         if (!is_late) release_partial(ex, spec, args, sent, epoch);
         if (sends_next && !arrived) continue;
@@ -100,8 +103,8 @@ struct NvlinkCombine {
     if (is_keeper && is_whole && ex.thread() == 0) call.complete();
   }
 
-  /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side. Of a remote holder:
-  /// where this rank packs it.
+  /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side. Of a remote
+  /// holder: where this rank packs it.
   template <class S>
   MOELINK_DEVICE static WordPair* header_of(S spec, const Args& args, i32 holder, i32 sender) {
     static_assert(CombineHeader::kDropped == 0 && CombineHeader::kPartial == 1);
@@ -147,8 +150,8 @@ struct NvlinkCombine {
             .num_slots = args.tables.num_received};
   }
 
-  /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that nothing of
-  /// this call is under way when the next one begins. False, in every thread: a fault.
+  /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that
+  /// nothing of this call is under way when the next one begins. False, in every thread: a fault.
   template <class Exec, class S>
   MOELINK_DEVICE static bool receive_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
     const u32 tag = tag_of(epoch);
@@ -275,8 +278,8 @@ struct NvlinkCombine {
     return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
-  /// By the block; false: a fault. `arrived`: the partials are known to be here. `before_wait()` is called once, when own rows
-  /// are summed.
+  /// By the block; false: a fault. `arrived`: the partials are known to be here. `before_wait()` is called once, when
+  /// own rows are summed.
   template <class Exec, class S, class BeforeWait>
   MOELINK_DEVICE static bool sum_token(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch,
                                        bool arrived, BeforeWait&& before_wait) {

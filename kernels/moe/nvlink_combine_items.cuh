@@ -1,6 +1,6 @@
-// Which pieces of which rows a block of the nvlink combine sends, and which it sums: pure arithmetic over the tables that
-// dispatch left, the same in all threads of a block. For NvlinkCombine alone (nvlink_combine.cuh), which gives the order in which
-// a block takes them.
+// Which pieces of which rows a block of the nvlink combine sends, and which it sums: pure arithmetic over the tables
+// that dispatch left, the same in all threads of a block. For NvlinkCombine alone (nvlink_combine.cuh), which gives the
+// order in which a block takes them.
 #pragma once
 
 #include "moelink/device/primitives/warp.cuh"

@@ -3,19 +3,23 @@
 //  1. begins to load its part of its first row; nothing is waited for,
 //  2. reads all ids of its source, counts them per expert in its scratch, and which ranks each token goes to; the last
 //     block then stores the header lines of all ranks, before any row,
-//  3. finds, for its token, the slot at each rank and each entry's rank within the source; stores its part of the row into
-//     those slots, part 0 with record and scales; passes a block barrier and releases the flags,
+//  3. finds, for its token, the slot at each rank and each entry's rank within the source; stores its part of the row
+//     into those slots, part 0 with record and scales; passes a block barrier and releases the flags,
 //  4. waits for the headers of all ranks, and works out where the rows of all (expert, source) start,
 //  5. stores its parts of its own source's rows, which did not travel, to their places here,
 //  6. waits for parts of other sources' rows, its share of them, as their flags come, and stores them to their places.
-// The last block also publishes offsets, counts, tables and data errors. A grid with a block to spare has it do little else.
+// A launch that sends and receives may have late flags (has_late_flags()): blocks release those of step 3 after step 5,
+// and every second block takes all of step 3 between 5 and 6.
+// The last block also publishes offsets, counts, tables and data errors. A grid with a block to spare has it do little
+// else.
 //
-// A receive on its own routes again, from the same ids: inputs are valid until then. A call that reuses the last routing
-// takes slots and rows from the tables and sends no records.
+// A receive on its own routes again, from the same ids: inputs are valid until then. A call that reuses the last
+// routing takes slots and rows from the tables and sends no records.
 //
 // Ordering: every block derives the same places from the same ids and headers, so that none waits for another of its
-// launch. Stores of a block come before its flag (block barrier, release); a reader acquires the flag. Headers carry their
-// tags. Progress: steps 1 to 3 wait for nobody; 4 to 6 wait for steps 2 and 3 of other ranks.
+// launch. Stores of a block come before its flag (block barrier, release); a reader acquires the flag. Headers carry
+// their tags. Progress: steps 1 and 2 wait for nobody, 3 neither, or if flags are late for step 2 of other ranks; 4 and
+// 5 wait for step 2, and 6 for 2 and 3, of other ranks.
 // Memory owned: block scratch (NvlinkDecodeScratch).
 #pragma once
 
@@ -86,13 +90,13 @@ struct NvlinkDecode {
     // Worked out where they are wanted: cheaper than a register each.
     [[nodiscard]] MOELINK_DEVICE bool reuses() const { return args_.format.reuse_routing != 0; }
     [[nodiscard]] MOELINK_DEVICE bool is_last() const { return ex_.block() == ex_.num_blocks() - 1; }
-    /// A release waits until all that the SM has stored has reached its rank: with much on the link, flags come after own
-    /// rows, which need no link.
+    /// A release waits until all that the SM has stored has reached its rank: with much on the link, flags come after
+    /// own rows, which need no link.
     [[nodiscard]] MOELINK_DEVICE bool has_late_flags() const {
       return !spec_().has_remotes && args_.late_flags != 0 && args_.sends != 0 && args_.receives != 0;
     }
-    /// Then half of the blocks place their own rows first and send after, so that what the other half has sent is placed while
-    /// this half's rows travel.
+    /// Then half of the blocks place their own rows first and send after, so that what the other half has sent is
+    /// placed while this half's rows travel.
     [[nodiscard]] MOELINK_DEVICE bool sends_second() const { return has_late_flags() && ex_.block() % 2 != 0; }
     [[nodiscard]] MOELINK_DEVICE i32 rank() const { return args_.window.rank; }
     [[nodiscard]] MOELINK_DEVICE i32 group() const { return rank() / spec_().tp_size; }

@@ -1,8 +1,8 @@
 // Which call a launch of the nvlink mode belongs to, and whether it comes in order (docs/nvlink.md, "Epochs").
 //
-// Memory: NvlinkTables::epochs, one word per phase, each on a line of its own. All blocks of a launch read the word of the
-// phase before theirs, which no block of the launch writes; one block, the keeper, reads and writes the words of the
-// launch's own phases. So neither ticket nor barrier is needed, and a graph can be replayed.
+// Memory: NvlinkTables::epochs, one word per phase, each on a line of its own. All blocks of a launch read the word of
+// the phase before theirs, which no block of the launch writes; one block, the keeper, reads and writes the words of
+// the launch's own phases. So neither ticket nor barrier is needed, and a graph can be replayed.
 #pragma once
 
 #include "moelink/device/sync/fault.cuh"
@@ -19,8 +19,8 @@ MOELINK_DEVICE constexpr FaultPhase fault_phase_of(NvlinkPhase phase) {
 
 class NvlinkEpoch {
  public:
-  /// By all threads, on entry: the loads are under way while other work is done. The launch runs the phases first .. last,
-  /// at most two.
+  /// By all threads, on entry: the loads are under way while other work is done. The launch runs the phases first ..
+  /// last, at most two.
   MOELINK_DEVICE NvlinkEpoch(const NvlinkTables& tables, NvlinkPhase first, NvlinkPhase last, bool is_keeper)
       : tables_(tables), first_(first), last_(last) {
     const bool starts_epoch = first == NvlinkPhase::dispatch_send;

@@ -1,5 +1,5 @@
-// The routing of few tokens over ranks, which every block works out for itself, in scratch: it reads all ids of its source,
-// counts physical experts, and finds a token's slots and the ranks of its entries when it gets to that token.
+// The routing of few tokens over ranks, which every block works out for itself, in scratch: it reads all ids of its
+// source, counts physical experts, and finds a token's slots and the ranks of its entries when it gets to that token.
 #pragma once
 
 #include "moelink/device/moe/nvlink_route.cuh"

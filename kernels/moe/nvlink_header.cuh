@@ -1,9 +1,9 @@
 // Headers of the nvlink dispatch: what every rank tells every rank before any row (protocol/nvlink_moe.hpp).
 //
-// A header is a run of lines {value, tag of the epoch}, stored and polled two at a time. A line is read whole, so that the
-// tag vouches for its value. What else a header says: NOTE [lines and earlier launches] (ptx/line.cuh). Headers are small
-// and wanted early: all threads of a block poll, each its own lines, and all blocks of a launch read them all, which is
-// cheaper than telling one another.
+// A header is a run of lines {value, tag of the epoch}, stored and polled two at a time. A line is read whole, so that
+// the tag vouches for its value. What else a header says: NOTE [lines and earlier launches] (ptx/line.cuh). Headers are
+// small and wanted early: all threads of a block poll, each its own lines, and all blocks of a launch read them all,
+// which is cheaper than telling one another.
 #pragma once
 
 #include "moelink/device/moe/nvlink_epoch.cuh"
@@ -34,7 +34,8 @@ MOELINK_DEVICE i32 header_pairs(S spec, i32 source) {
   return (DispatchHeader::kCounts + counts) / 2;
 }
 
-/// By one block: this rank's header to every rank. `value(destination, word)` gives the words, those of counts included.
+/// By one block: this rank's header to every rank. `value(destination, word)` gives the words, those of counts
+/// included.
 template <class Exec, class S, class Value>
 MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch,
                                  const Value& value) {
@@ -58,8 +59,9 @@ MOELINK_DEVICE void put_remote_headers(const Exec& ex, S spec, const NvlinkDispa
   Remotes<S>(spec, args.remote).put_headers(ex, args.local.fault, kDispatchPuts, epoch, size_bytes);
 }
 
-/// By one block of a launch that receives: stores the headers that remotes put, as they come, where a peer would have, so that
-/// all blocks look there and one alone at what may be the host's memory. After a fault it leaves; the others notice.
+/// By one block of a launch that receives: stores the headers that remotes put, as they come, where a peer would have,
+/// so that all blocks look there and one alone at what may be the host's memory. After a fault it leaves; the others
+/// notice.
 template <class Exec, class S>
 MOELINK_DEVICE void relay_remote_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch) {
   if (!spec().has_remotes) return;
@@ -102,8 +104,8 @@ class SourceHeaders {
   /// Entries of each group and local expert, [groups][SourceScratch::row_stride()], until places are made of them.
   [[nodiscard]] MOELINK_DEVICE u32* counts() const { return counts_; }
 
-  /// By the block: waits for the headers of all ranks and checks them. False, for all threads, after a fault. Counts that
-  /// cannot be are clamped; `clamped` is how many this thread met.
+  /// By the block: waits for the headers of all ranks and checks them. False, for all threads, after a fault. Counts
+  /// that cannot be are clamped; `clamped` is how many this thread met.
   template <class Exec>
   [[nodiscard]] MOELINK_DEVICE bool wait(const Exec& ex, const NvlinkDispatchArgs& args, u64 epoch, u32& clamped) {
     bool failed = false;

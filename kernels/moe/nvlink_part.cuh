@@ -1,4 +1,5 @@
-// One block's share of few tokens that go to ranks: one part of one token's row, read early, stored into slots and to rows.
+// One block's share of few tokens that go to ranks: one part of one token's row, read early, stored into slots and to
+// rows.
 #pragma once
 
 #include "moelink/device/moe/routing.cuh"

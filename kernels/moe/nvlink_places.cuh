@@ -1,5 +1,5 @@
-// Where rows go: from the counts of all sources, the first row of every (expert, source). Every block works this out for
-// itself, in scratch, so that none waits for another.
+// Where rows go: from the counts of all sources, the first row of every (expert, source). Every block works this out
+// for itself, in scratch, so that none waits for another.
 #pragma once
 
 #include "moelink/device/moe/experts.cuh"
@@ -8,8 +8,8 @@
 
 namespace moelink {
 
-/// Places of this rank's rows, in block scratch: of source g and local expert e they are [first(g, e), first(g + 1, e)),
-/// of which those below limits.end(e) exist.
+/// Places of this rank's rows, in block scratch: of source g and local expert e they are [first(g, e), first(g + 1,
+/// e)), of which those below limits.end(e) exist.
 template <class S>
 class Places {
  public:
@@ -93,7 +93,8 @@ class Places {
   u32* warp_sums_;
 };
 
-/// By one block: offsets and counts, and per source how many entries found no room. Returns this thread's share of those.
+/// By one block: offsets and counts, and per source how many entries found no room. Returns this thread's share of
+/// those.
 template <class Exec, class S>
 MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
   if (places.num_experts == 0 && ex.thread() == 0) args.local.offsets[0] = 0;
@@ -119,8 +120,8 @@ MOELINK_DEVICE u32 publish_places(const Exec& ex, const NvlinkDispatchArgs& args
   return all_dropped;
 }
 
-/// By one block, after a fault: nothing is there for whatever runs next. The combine that follows has no call to answer: it
-/// finds kNoDispatch and leaves.
+/// By one block, after a fault: nothing is there for whatever runs next. The combine that follows has no call to
+/// answer: it finds kNoDispatch and leaves.
 template <class Exec, class S>
 MOELINK_DEVICE void publish_nothing(const Exec& ex, const NvlinkDispatchArgs& args, const Places<S>& places) {
   MOELINK_NO_UNROLL

@@ -1,16 +1,16 @@
 // Dispatch of many tokens over NVLink, in one launch of resident blocks (or one that sends and one that receives).
 //
-//  1. Route (nvlink_prefill_route.cuh), all blocks: three grid barriers; headers leave after the first. A launch that reuses
-//     the routing only sends headers.
+//  1. Route (nvlink_prefill_route.cuh), all blocks: three grid barriers; headers leave after the first. A launch that
+//     reuses the routing only sends headers.
 //  2. Wait for all headers, all blocks, if the launch receives: from then on each knows where every row goes.
 //  3. Send, blocks [0, num_senders): rows to their slots elsewhere, and on the way own rows to their places here.
 //  4. Receive, all blocks, as soon as they have nothing to send: own tokens that did not go anywhere, and what arrives.
 //
 // 3 and 4 are one stream of rows through the ring of a block (primitives/row_pump.cuh): nothing drains in between.
 //
-// Why sending waits for headers in a launch that also receives: a token that goes elsewhere is read once instead of twice
-// (2 GPUs, 4096 tokens per rank, H = 7168, k = 8: 646 MB of memory traffic instead of 705, at 160 us of link), and the
-// ranks' headers cross within 2 us. A launch that only sends waits for nobody.
+// Why sending waits for headers in a launch that also receives: a token that goes elsewhere is read once instead of
+// twice (2 GPUs, 4096 tokens per rank, H = 7168, k = 8: 646 MB of memory traffic instead of 705, at 160 us of link),
+// and the ranks' headers cross within 2 us. A launch that only sends waits for nobody.
 //
 // Progress: each step waits for earlier steps only, of any rank; blocks run them in order. The grid must be resident.
 //

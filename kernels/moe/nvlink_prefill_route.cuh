@@ -1,13 +1,14 @@
-// Routing of many tokens by all blocks: which slot each token has at each destination, and how many earlier entries of this
-// source chose the expert of each entry. A block has a contiguous range of tokens and
-//  1. counts its entries of each physical expert and its tokens for each destination, into its row of a matrix; barrier;
+// Routing of many tokens by all blocks: which slot each token has at each destination, and how many earlier entries of
+// this source chose the expert of each entry. A block has a contiguous range of tokens and
+//  1. counts its entries of each physical expert and its tokens for each destination, into its row of a matrix;
+//     barrier;
 //  2. sums some columns: what the blocks before have (in place), and totals. Whoever has a total tells the rank that it
 //     concerns, in a header, before anybody moves on; barrier;
 //  3. walks its tokens in order. One warp gives ranks to entries, another slots to tokens; then all warps write tables,
 //     and the records of the slots that this member sends; barrier.
 //
-// Ordering: the matrix, tables and records are written before a grid barrier and read behind it. Records at other ranks are
-// behind that barrier, too, when the slots' flag is released (docs/nvlink.md, "Payload before flag").
+// Ordering: the matrix, tables and records are written before a grid barrier and read behind it. Records at other ranks
+// are behind that barrier, too, when the slots' flag is released (docs/nvlink.md, "Payload before flag").
 //
 // Memory: RouteScratch in block scratch; LocalDispatchArgs::block_counts; NvlinkTables, the part about sending.
 #pragma once
@@ -228,7 +229,8 @@ class PrefillRoute {
     }
   }
 
-  /// By one warp: a slot's token, and its record if this rank is the one to write it. `entry` is the token's first there.
+  /// By one warp: a slot's token, and its record if this rank is the one to write it. `entry` is the token's first
+  /// there.
   MOELINK_DEVICE void write_slot(const Exec& ex, i32 first_token, i32 entry) const {
     const i32 rank = destinations_[entry];
     const i32 slot = static_cast<i32>(slots_of_entries_[entry]);

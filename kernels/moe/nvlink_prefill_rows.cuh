@@ -1,18 +1,19 @@
 // Which rows a block of the nvlink prefill moves, batch after batch: first what it sends, then what it receives.
 //
 // Sending: chunks of slots, a flag each, dealt out to the sending blocks in turns over the destinations, the next rank
-// first. In a launch that also receives, a token is read once for both: with the first slot that carries it away it also
-// goes to its own places here. So memory is read as seldom as can be, and own rows are placed while the link is busy.
+// first. In a launch that also receives, a token is read once for both: with the first slot that carries it away it
+// also goes to its own places here. So memory is read as seldom as can be, and own rows are placed while the link is
+// busy.
 //
 // A chunk that is put to a remote is packed like one that is stored to a peer, and handed over in place of its flag.
 //
-// Receiving: units of a few slots, drawn by ticket, so that no block idles while another has work: how long a unit takes
-// depends on when it arrives and on how many places its rows have. First own tokens that nobody carries, then what peers
-// send, in turns over them, so about in the order in which it comes, then what remotes put. A ticket's unit is waited for, in order; all
-// that a block has drawn before is moved meanwhile (primitives/row_pump.cuh).
+// Receiving: units of a few slots, drawn by ticket, so that no block idles while another has work: how long a unit
+// takes depends on when it arrives and on how many places its rows have. First own tokens that nobody carries, then
+// what peers send, in turns over them, so about in the order in which it comes, then what remotes put. A ticket's unit
+// is waited for, in order; all that a block has drawn before is moved meanwhile (primitives/row_pump.cuh).
 //
-// Ordering: a lane acquires each flag at system scope, the warp meets, then it reads records; the pump fences before rows
-// are read by bulk copies. Own records and tables are behind a grid barrier.
+// Ordering: a lane acquires each flag at system scope, the warp meets, then it reads records; the pump fences before
+// rows are read by bulk copies. Own records and tables are behind a grid barrier.
 #pragma once
 
 #include "moelink/device/moe/nvlink_places.cuh"
@@ -94,8 +95,8 @@ class PrefillRows {
   static constexpr i32 kScanSlots = 32;  ///< of a unit of own tokens, nearly all of which are carried by the sending
   static_assert(kUnitSlots <= PumpScratch::kBatchRows);
 
-  // Lists: destinations from the next group on, sources from the group before backwards; with remotes, which are slower,
-  // peers first.
+  // Lists: destinations from the next group on, sources from the group before backwards; with remotes, which are
+  // slower, peers first.
   MOELINK_DEVICE i32 destination(i32 list) const { return ((group_ + 1) * spec_().tp_size + list) % spec_().num_ranks; }
   MOELINK_DEVICE i32 num_sources() const { return num_others_ / spec_().tp_size; }
   MOELINK_DEVICE i32 num_near_sources() const { return spec_().has_remotes ? args_.remote.num_peers : num_sources(); }
@@ -132,7 +133,8 @@ class PrefillRows {
     return static_cast<u64>(rank + 1) << 32U | static_cast<u32>(chunk);
   }
 
-  /// The first destination, in the order of sending, that this rank sends the token to: with it go its own rows. -1: none.
+  /// The first destination, in the order of sending, that this rank sends the token to: with it go its own rows. -1:
+  /// none.
   MOELINK_DEVICE i32 carrier(i32 token) const {
     i32 carrier = -1;
     for (i32 list = num_others_ - 1; list >= 0; --list) {

@@ -1,9 +1,9 @@
-// Rows that other sources have stored in their slots here: waited for, read once, stored to their places. The work is cut
-// into pieces, one at a time per block, whatever wire format a source chose: a piece is one of its parts, or a share of a
-// part that is more than a block holds.
+// Rows that other sources have stored in their slots here: waited for, read once, stored to their places. The work is
+// cut into pieces, one at a time per block, whatever wire format a source chose: a piece is one of its parts, or a
+// share of a part that is more than a block holds.
 //
-// Ordering: one thread per flag acquires; the block barrier behind it passes that on to the block. Reads then are ordinary
-// (never non-coherent) loads.
+// Ordering: one thread per flag acquires; the block barrier behind it passes that on to the block. Reads then are
+// ordinary (never non-coherent) loads.
 #pragma once
 
 #include "moelink/device/moe/nvlink_places.cuh"
@@ -30,8 +30,8 @@ class ReceivedRows {
         rows_(rows),
         weights_(weights) {}
 
-  /// By one warp, once the headers are there: how many pieces come from the sources before each. For all threads after the
-  /// next block barrier.
+  /// By one warp, once the headers are there: how many pieces come from the sources before each. For all threads after
+  /// the next block barrier.
   MOELINK_DEVICE void count(const Exec& ex) const {
     const i32 own = args_.window.rank / spec_().tp_size;
     u32 below = 0;
@@ -153,8 +153,8 @@ class ReceivedRows {
             .log2_share = log2 - floor_log2(format.parts)};
   }
 
-  /// By a warp: the flag of the piece's part, and that of part 0, which covers the record. Part 0 also takes the scales,
-  /// which the others may have brought.
+  /// By a warp: the flag of the piece's part, and that of part 0, which covers the record. Part 0 also takes the
+  /// scales, which the others may have brought.
   [[nodiscard]] MOELINK_DEVICE bool wait(const Exec& ex, const Piece& piece) const {
     const i32 part = piece.piece >> piece.log2_share;
     bool arrived = true;

@@ -1,7 +1,8 @@
-// Slots: where a source's tokens lie at a destination, the flags that say so, and the records that travel with the rows.
+// Slots: where a source's tokens lie at a destination, the flags that say so, and the records that travel with the
+// rows.
 //
-// With remotes (moe/remotes.cuh) what is for them is packed in a region that looks the same, and their chunks have flags of
-// the channel.
+// With remotes (moe/remotes.cuh) what is for them is packed in a region that looks the same, and their chunks have
+// flags of the channel.
 //
 // Ordering: a sender's block stores rows and records, passes a block barrier and releases the flag; a receiver acquires
 // the flag and passes a block barrier before it reads. Nothing here is read through the non-coherent path.
@@ -20,7 +21,8 @@ class Slots {
   MOELINK_DEVICE Slots(S spec, const NvlinkDispatchArgs& args)
       : spec_(spec), args_(args), remotes_(spec, args.remote) {}
 
-  /// A slot's row; its scales lie behind it, at `row_bytes` of the payload. Of a remote holder: where this rank packs it.
+  /// A slot's row; its scales lie behind it, at `row_bytes` of the payload. Of a remote holder: where this rank packs
+  /// it.
   [[nodiscard]] MOELINK_DEVICE u8* row(i32 holder, i32 group, i32 slot) const {
     if (is_remote(holder, group)) return remote_slot(holder, group, slot) + remote_row_offset(spec_().top_k);
     return at(holder, args_.layout.slot_rows.offset_bytes) + index(group, slot) * args_.shape.row_pitch_bytes;
@@ -93,8 +95,8 @@ class Slots {
   Remotes<S> remotes_;
 };
 
-/// A slot's record as memory: the token, then top_k entries 16 bytes on. Also as words of 32 bits, so that the lanes of a
-/// warp can store neighbouring ones.
+/// A slot's record as memory: the token, then top_k entries 16 bytes on. Also as words of 32 bits, so that the lanes of
+/// a warp can store neighbouring ones.
 struct SlotRecord {
   static constexpr i32 kHeadBytes = 16;
   static constexpr i32 kHeadWords = kHeadBytes / 4;

@@ -1,6 +1,6 @@
-// One token's output from the partial sums of several ranks: fp32, ranks ascending, one rounding at the end. This rank's
-// own partial is computed on the way from its rows, with the rounding that the others' had, and takes no trip through
-// memory.
+// One token's output from the partial sums of several ranks: fp32, ranks ascending, one rounding at the end. This
+// rank's own partial is computed on the way from its rows, with the rounding that the others' had, and takes no trip
+// through memory.
 #pragma once
 
 #include "moelink/device/moe/remotes.cuh"
@@ -74,7 +74,8 @@ struct PartialUnits {
   using Partial = Elements<kSpec.partial, kUnit>;
 };
 
-/// By the block: units [begin, end) of the weighted sum of a token's rows here, rounded; store(unit, partial) takes each.
+/// By the block: units [begin, end) of the weighted sum of a token's rows here, rounded; store(unit, partial) takes
+/// each.
 template <class Exec, class S, class Store>
 MOELINK_DEVICE void sum_own_rows(const Exec& ex, S, const RowSum& sum, int begin, int end, Store&& store) {
   using Units = PartialUnits<S{}()>;
@@ -100,8 +101,8 @@ MOELINK_DEVICE void sum_own_rows(const Exec& ex, S, const RowSum& sum, int begin
   if (first < end) sum_units.template operator()<1>(first);
 }
 
-/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, of the sum of a token's rows here, to
-/// its output.
+/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, of the sum of a token's rows here,
+/// to its output.
 template <class Exec, class S>
 MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum, int begin, int end) {
   using Units = PartialUnits<S{}()>;
@@ -111,9 +112,9 @@ MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum,
                });
 }
 
-/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, at least one. `arrived()`, by the whole
-/// block once its own rows are summed (of what does not fit in `held`, later), says whether the other ranks' partials may be
-/// read; false: nothing is written.
+/// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, at least one. `arrived()`, by the
+/// whole block once its own rows are summed (of what does not fit in `held`, later), says whether the other ranks'
+/// partials may be read; false: nothing is written.
 template <class Exec, class S, class Arrived>
 MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, int begin,
                                  int end, const HeldPartial& held, Arrived&& arrived) {

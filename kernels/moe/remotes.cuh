@@ -1,11 +1,12 @@
 // Ranks that cannot be stored to: chunks that are packed for them, and chunks that come from them.
 //
-// NOTE [pieces of chunks]. Several blocks pack one chunk, and none waits for another. Each adds one to the chunk's counter
-// for each piece it has packed; one block, the keeper, subtracts how many there are once it knows. Whoever makes the
-// counter zero hands the chunk over; so it is zero again for the next call. It cannot be zero early: before the keeper
-// has come it only counts up from zero, and is below zero afterwards until the last piece. Adds are acquire-release at
-// gpu scope behind a block barrier each: the last one has all pieces, and the number of slots that the keeper wrote,
-// before it, and passes them on by the release of hand_over() (NOTE [remote visibility], put/hand_over.cuh).
+// NOTE [pieces of chunks]. Several blocks pack one chunk, and none waits for another. Each adds one to the chunk's
+// counter for each piece it has packed; one block, the keeper, subtracts how many there are once it knows. Whoever
+// makes the counter zero hands the chunk over; so it is zero again for the next call. It cannot be zero early: before
+// the keeper has come it only counts up from zero, and is below zero afterwards until the last piece. Adds are
+// acquire-release at gpu scope behind a block barrier each: the last one has all pieces, and the number of slots that
+// the keeper wrote, before it, and passes them on by the release of hand_over() (NOTE [remote visibility],
+// put/hand_over.cuh).
 #pragma once
 
 #include "moelink/device/put/hand_over.cuh"
@@ -54,8 +55,8 @@ class Remotes {
 
   // Sending.
 
-  /// By the block, before it packs anything in this launch: waits until all that was packed before has been sent. False, for
-  /// all threads, after a fault.
+  /// By the block, before it packs anything in this launch: waits until all that was packed before has been sent.
+  /// False, for all threads, after a fault.
   template <class Exec>
   [[nodiscard]] MOELINK_DEVICE bool wait_until_free(const Exec& ex, const FaultContext& fault, u64 epoch) const {
     if (!spec_().has_remotes) return true;
@@ -82,8 +83,8 @@ class Remotes {
     }
   }
 
-  /// By one block, the keeper: how many pieces the chunks of each remote have, `pieces_per_slot` for each of their slots.
-  /// rows.num_slots is written, and a block barrier passed.
+  /// By one block, the keeper: how many pieces the chunks of each remote have, `pieces_per_slot` for each of their
+  /// slots. rows.num_slots is written, and a block barrier passed.
   template <class Exec>
   MOELINK_DEVICE void expect_pieces(const Exec& ex, const FaultContext& fault, const RemoteRows& rows,
                                     i32 pieces_per_slot) const {

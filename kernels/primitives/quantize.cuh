@@ -8,8 +8,8 @@
 //   nvfp4      scale = s = e4m3(amax / (6 * g))        element = e2m1(x * (1 / (s * g))); all zero if s is 0
 //
 // A block of zeros has amax 0 (mx: e = -127) and zero elements, with their signs. Infinity becomes the largest element.
-// NaN is an e4m3 NaN in fp8; in the other formats it also makes the block's scale NaN (e8m0 0xff, e4m3 0x7f), since e2m1
-// has none.
+// NaN is an e4m3 NaN in fp8; in the other formats it also makes the block's scale NaN (e8m0 0xff, e4m3 0x7f), since
+// e2m1 has none.
 #pragma once
 
 #include "moelink/device/primitives/minifloat.cuh"

@@ -1,5 +1,5 @@
-// RowPart (row_copy.cuh) for rows that are quantised on the way: the block loads part of a token once, quantises it, and
-// stores elements and scales as often as they are wanted. A part is whole blocks of scales.
+// RowPart (row_copy.cuh) for rows that are quantised on the way: the block loads part of a token once, quantises it,
+// and stores elements and scales as often as they are wanted. A part is whole blocks of scales.
 //
 //   part.load(ex, source, bytes, tensor_scale);  // nothing is waited for
 //   part.quantize(ex, spec);                     // once per load

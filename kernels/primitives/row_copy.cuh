@@ -4,8 +4,8 @@
 //   part.load(ex, source, bytes);           // by the block; nothing is waited for: find the places meanwhile
 //   part.store(ex, place, weight, streaming);  // once per place
 //
-// On a GPU the part travels through registers, kVectors of 16 bytes a thread, by as wide accesses as the chip has; it is no
-// longer than that. On the host a store is one copy, past the caches if `streaming`.
+// On a GPU the part travels through registers, kVectors of 16 bytes a thread, by as wide accesses as the chip has; it
+// is no longer than that. On the host a store is one copy, past the caches if `streaming`.
 #pragma once
 
 #include "moelink/device/primitives/packed.cuh"

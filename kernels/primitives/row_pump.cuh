@@ -5,25 +5,25 @@
 //   pump.run(ex, finder);  // by the block, until finder.find(ex, batch) is false
 //
 // `find`, by all lanes of one warp, fills a batch: at most kBatchRows rows, where each is, its places, and a flag that
-// tells somebody that the copies have arrived. It may wait. What it found before is moved meanwhile. Flags are raised by
-// finder.raise(flag, value), by one thread that need not be of the finder's warp: so it is a const function of the
+// tells somebody that the copies have arrived. It may wait. What it found before is moved meanwhile. Flags are raised
+// by finder.raise(flag, value), by one thread that need not be of the finder's warp: so it is a const function of the
 // finder's inputs.
 //
 // On a GPU two warps work. The finder runs up to kBatches ahead. The copier has two cursors: one begins bulk loads into
-// free stages of a ring, as far as rows have been found; the other takes the stages as they fill and issues a bulk store
-// for every place. So the ring does not drain between batches.
+// free stages of a ring, as far as rows have been found; the other takes the stages as they fill and issues a bulk
+// store for every place. So the ring does not drain between batches.
 //
 // Ordering:
 //  - A batch goes from finder to copier through a pair of barriers in scratch (full, empty), which release and acquire.
 //  - Rows may have been written by others under a flag that the finder acquired: its proxy fence comes between that and
 //    the batch's barrier, so that the copier's bulk loads see them.
-//  - A flag is stored by the lane that issued the copies, after wait_group (not .read) says that they have been written.
-//    That waits for the latest only if nothing else is left to do: a flag follows when kFlagLag more chunks are under way.
-//    What the finder stored before (scales) is ordered by the batch's barrier.
+//  - A flag is stored by the lane that issued the copies, after wait_group (not .read) says that they have been
+//    written. That waits for the latest only if nothing else is left to do: a flag follows when kFlagLag more chunks
+//    are under way. What the finder stored before (scales) is ordered by the batch's barrier.
 //  - Stage reuse is that of row_ring.cuh: kDrain chunks later.
 //
-// Rows that are weighted go through the registers of the whole block, batch by batch. On the host a row is moved as it is
-// found.
+// Rows that are weighted go through the registers of the whole block, batch by batch. On the host a row is moved as it
+// is found.
 #pragma once
 
 #include "moelink/device/primitives/row_copy.cuh"

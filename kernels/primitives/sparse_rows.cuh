@@ -1,7 +1,8 @@
 // The weighted sum of those of a token's rows that exist, where most may not: each rank owns few of a token's experts.
 //
-// A warp keeps the indices, one a lane, and deals out only those that exist, in order: loads of rows that exist fill the
-// registers, whatever the top-k. The same bits as row_reduce.cuh: fp32 from zero, rows ascending, products and sums rounded.
+// A warp keeps the indices, one a lane, and deals out only those that exist, in order: loads of rows that exist fill
+// the registers, whatever the top-k. The same bits as row_reduce.cuh: fp32 from zero, rows ascending, products and sums
+// rounded.
 #pragma once
 
 #include "moelink/device/primitives/row_reduce.cuh"
@@ -32,8 +33,9 @@ class SparseRows {
 
   /// Adds unit `unit`, unit + step, ... of every row to a total each, as many of kUnits as are below `end`.
   ///
-  /// Loads have no conditions: what is past the end, or the last row, is read again and not used. With a condition in a loop the
-  /// assembler loads into one register after the other and copies from there, so that each load waits for the one before.
+  /// Loads have no conditions: what is past the end, or the last row, is read again and not used. With a condition in a
+  /// loop the assembler loads into one register after the other and copies from there, so that each load waits for the
+  /// one before.
   template <int kUnits>
   MOELINK_DEVICE void add_to(float (*totals)[kUnit], int unit, int step, int end) const {
     constexpr int kRows = kRowsAtOnce<kUnits>;

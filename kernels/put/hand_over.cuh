@@ -1,24 +1,24 @@
 // How a kernel gives a chunk to the proxy, and how it learns of chunks that arrived.
 //
-// NOTE [remote visibility]. Bytes go from a kernel to a remote kernel through six hands. Each takes over by acquiring what
-// the one before released:
-//  1. The block that packed a chunk: ordinary stores into the staging region by all threads, then a block barrier. If it
-//     used bulk copies into the region, each issuing thread has waited for their completion.
-//  2. Its one thread that writes the descriptor: takes a ticket, waits until the slot is free (acquires `taken`, which the
-//     proxy releases after its last read of the slot), writes the fields, and releases `mark` at system scope. A release
-//     covers all that the thread has observed: after the block barrier, the whole block's stores. So the chunk is visible
-//     to the CPU and, over PCIe, to the NIC before the mark is.
-//  3. The proxy acquires `mark`, reads the fields, and rings the NIC's doorbell, which orders itself after what the CPU has
-//     acquired.
+// NOTE [remote visibility]. Bytes go from a kernel to a remote kernel through six hands. Each takes over by acquiring
+// what the one before released:
+//  1. The block that packed a chunk: ordinary stores into the staging region by all threads, then a block barrier. If
+//     it used bulk copies into the region, each issuing thread has waited for their completion.
+//  2. Its one thread that writes the descriptor: takes a ticket, waits until the slot is free (acquires `taken`, which
+//     the proxy releases after its last read of the slot), writes the fields, and releases `mark` at system scope. A
+//     release covers all that the thread has observed: after the block barrier, the whole block's stores. So the chunk
+//     is visible to the CPU and, over PCIe, to the NIC before the mark is.
+//  3. The proxy acquires `mark`, reads the fields, and rings the NIC's doorbell, which orders itself after what the CPU
+//     has acquired.
 //  4. The transport: the payload is visible before its immediate is reported, and nothing else is promised (NOTE
 //     [unordered puts], transports/put.hpp).
 //  5. The proxy of the receiver: where the NIC writes GPU memory and the platform does not order these writes with what
 //     the CPU does afterwards, it flushes them (transports/proxy/visibility.hpp). Then it releases the flag, in memory
 //     that host and device share.
-//  6. The kernel acquires the flag at system scope (wait_until), then a block barrier, then reads the payload: not through
-//     the non-coherent cache, and by a bulk copy only behind a proxy fence.
-// Staging is written again only after `sent` has caught up with `handed_over` for its phase (wait_until_sent): a NIC may
-// read the source late, and once more when a packet was lost.
+//  6. The kernel acquires the flag at system scope (wait_until), then a block barrier, then reads the payload: not
+//     through the non-coherent cache, and by a bulk copy only behind a proxy fence.
+// Staging is written again only after `sent` has caught up with `handed_over` for its phase (wait_until_sent): a NIC
+// may read the source late, and once more when a packet was lost.
 #pragma once
 
 #include "moelink/device/ptx/atomics.cuh"
@@ -41,9 +41,9 @@ struct ChunkPut {
   i64 size_bytes = 0;  ///< 0: only the news that it is there
 };
 
-/// One round of the proxy's work, by a thread of the host that has something for it or waits for it: whether there was any.
-/// Where ranks have fewer processors than threads, waking the proxy's thread for each step, and this one after it, would be
-/// most of the time. On a device, and where the proxy has a processor of its own: nothing.
+/// One round of the proxy's work, by a thread of the host that has something for it or waits for it: whether there was
+/// any. Where ranks have fewer processors than threads, waking the proxy's thread for each step, and this one after it,
+/// would be most of the time. On a device, and where the proxy has a processor of its own: nothing.
 MOELINK_DEVICE bool help_proxy(const PutChannelView& channel) {
   return !MOELINK_ON_DEVICE && channel.helper.help != nullptr && channel.helper.help(channel.helper.proxy);
 }

@@ -1,8 +1,8 @@
 // Rows of bf16 or fp16 to a block format, each element read once.
 //
-// A warp has 256 neighbouring elements of a row at a time (Blackwell: 512): a lane has eight (16), by one load as wide as
-// the chip has, and the lanes of a block (2, 4 or 16; Blackwell: half of that) find its largest magnitude by shuffles.
-// Every lane then derives the same scale; the first of the block stores it. On the host a thread has a row.
+// A warp has 256 neighbouring elements of a row at a time (Blackwell: 512): a lane has eight (16), by one load as wide
+// as the chip has, and the lanes of a block (2, 4 or 16; Blackwell: half of that) find its largest magnitude by
+// shuffles. Every lane then derives the same scale; the first of the block stores it. On the host a thread has a row.
 //
 // Ordering: nothing is shared between warps. Memory owned: none.
 #pragma once

@@ -22,8 +22,8 @@ struct RankRows {
   [[nodiscard]] std::int64_t total() const { return first(static_cast<int>(counts.size())); }
 };
 
-/// Every rank calls the same, with memory of its device. On a GPU calls are enqueued on the stream; on the host they wait
-/// for it, and are done when they return.
+/// Every rank calls the same, with memory of its device. On a GPU calls are enqueued on the stream; on the host they
+/// wait for it, and are done when they return.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -44,8 +44,8 @@ class Collectives {
 /// Which library: the best for this device and these ranks, or the one that was asked for.
 enum class CollectivesKind { best, nccl, mpi };
 
-/// `transport`: what puts go over, which MPI then has to use, too, if it can ("ucx"); empty: its own choice. Null if these
-/// ranks cannot have it; `reason` then says why, on every rank. Collective.
+/// `transport`: what puts go over, which MPI then has to use, too, if it can ("ucx"); empty: its own choice. Null if
+/// these ranks cannot have it; `reason` then says why, on every rank. Collective.
 [[nodiscard]] std::unique_ptr<Collectives> make_collectives(CollectivesKind kind, const std::string& transport,
                                                             const Communicator& communicator, StreamView stream,
                                                             Team& team, std::string& reason);

@@ -43,8 +43,9 @@ std::string setting(const char* name) {
 /// Before MPI starts, from the thread that starts it, and before puts ask UCX for anything.
 void set_unless_set(const char* name, const char* value) { setenv(name, value, 0); }  // NOLINT(concurrency-mt-unsafe)
 
-/// Open MPI, left alone, keeps UCX for hardware that it knows; "any" takes what UCX_TLS allows. Puts need transports that say
-/// when a peer has gone, which shared memory does not: without RDMA that leaves tcp, and MPI is to use no other.
+/// Open MPI, left alone, keeps UCX for hardware that it knows; "any" takes what UCX_TLS allows. Puts need transports
+/// that say when a peer has gone, which shared memory does not: without RDMA that leaves tcp, and MPI is to use no
+/// other.
 void force_ucx() {
   std::error_code ignored;
   const std::filesystem::path rdma = "/sys/class/infiniband";

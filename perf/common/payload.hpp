@@ -12,8 +12,8 @@
 
 namespace moelink::perf {
 
-/// A matrix that exists only as a seed. Typed values have magnitudes in [0.125, 2); `bytes` are any byte. Varied values, of
-/// bf16, have every sixteen neighbours in another range, up to 2^-7 lower: no two blocks of them are alike.
+/// A matrix that exists only as a seed. Typed values have magnitudes in [0.125, 2); `bytes` are any byte. Varied
+/// values, of bf16, have every sixteen neighbours in another range, up to 2^-7 lower: no two blocks of them are alike.
 struct RandomMatrix {
   DataType type = DataType::bfloat16;
   std::int64_t rows = 0;

@@ -1,7 +1,8 @@
-// Data parallel as an MPI program does it: find the ranks of each token, pack its row once for each of them with its ids
-// and weights behind it, tell everybody how many rows come, exchange rows, and place what arrives in expert order; parts
-// of sums go the same way back and are added in the order of ranks. As in `SendReceive`, a local Exchange packs tokens and
-// adds parts, and another one places rows and sums over this rank's experts; but nothing is known beforehand.
+// Data parallel as an MPI program does it: find the ranks of each token, pack its row once for each of them with its
+// ids and weights behind it, tell everybody how many rows come, exchange rows, and place what arrives in expert order;
+// parts of sums go the same way back and are added in the order of ranks. As in `SendReceive`, a local Exchange packs
+// tokens and adds parts, and another one places rows and sums over this rank's experts; but nothing is known
+// beforehand.
 #pragma once
 
 #include <span>

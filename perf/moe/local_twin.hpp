@@ -12,7 +12,8 @@ namespace moelink::perf {
 /// The configuration of a set for `num_tokens` tokens of one rank, and this rank's experts alone, numbered from zero.
 [[nodiscard]] ExchangeConfig twin_config(const MoeSet& set, std::int64_t num_tokens);
 
-/// The same with the ranks as experts: it packs tokens for their destinations, each once. `num_rows`: tokens that leave.
+/// The same with the ranks as experts: it packs tokens for their destinations, each once. `num_rows`: tokens that
+/// leave.
 [[nodiscard]] ExchangeConfig packer_config(const MoeSet& set, std::int64_t num_tokens, std::int64_t num_rows);
 
 /// Ranks that a token can go to at most.

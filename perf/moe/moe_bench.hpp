@@ -27,8 +27,8 @@ struct MoeHooks {
   std::function<void(int rank, MutableMatrixView output, StreamView stream)> after_combine;
 };
 
-/// What was found out about dispatch, or about combine: times of the slowest rank, bytes of the busiest one per call, the
-/// mean over sets. The same on every rank, but for the words.
+/// What was found out about dispatch, or about combine: times of the slowest rank, bytes of the busiest one per call,
+/// the mean over sets. The same on every rank, but for the words.
 struct PhaseResult {
   std::string phase;
   Percentiles us = {};

@@ -1,5 +1,5 @@
-// One rank's Exchange with everything that one dispatch and its combine need. A sample uses several, so that no call finds its
-// data in a cache.
+// One rank's Exchange with everything that one dispatch and its combine need. A sample uses several, so that no call
+// finds its data in a cache.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class MoeSet {
   void check_dispatch(Team& team, Mismatches& mismatches);
   /// Replaces dispatched rows by what their experts make of them.
   void run_experts(Team& team);
-  /// Compares every value of the output, and the data errors counted since `poison`, with the reference. Throws a fault.
-  /// Of a quantised payload `error` gets what the output is off from the one without quantising.
+  /// Compares every value of the output, and the data errors counted since `poison`, with the reference. Throws a
+  /// fault. Of a quantised payload `error` gets what the output is off from the one without quantising.
   void check_combine(Team& team, Mismatches& mismatches, RelativeError& error);
 
   [[nodiscard]] const MoeTraffic& traffic() const noexcept { return traffic_; }

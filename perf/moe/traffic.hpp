@@ -29,9 +29,9 @@ struct MoeTraffic {
   PhaseTraffic combine;
 };
 
-/// `capacity`: most rows of an expert; what is past it has no row. A token travels once to each rank that has one of its
-/// experts, a part of its sum once back. With groups, member t mod group sends token t and sums it. Tensor parallel sends
-/// nothing in dispatch; each rank's combine sends and receives what an all-reduce of the output has to.
+/// `capacity`: most rows of an expert; what is past it has no row. A token travels once to each rank that has one of
+/// its experts, a part of its sum once back. With groups, member t mod group sends token t and sums it. Tensor parallel
+/// sends nothing in dispatch; each rank's combine sends and receives what an all-reduce of the output has to.
 [[nodiscard]] MoeTraffic traffic_of(Mode mode, const Sources& sources, const Placement& placement,
                                     std::int64_t capacity, const RowBytes& bytes);
 

@@ -222,7 +222,8 @@ class TokenSum {
     return sum(token);
   }
 
-  /// The token's row as it may be: of `seen`, what is as near as another order of sums gives, else what operator() said.
+  /// The token's row as it may be: of `seen`, what is as near as another order of sums gives, else what operator()
+  /// said.
   std::vector<typename Out::Bits> nearest(const std::byte* seen) const {
     std::vector<typename Out::Bits> row = output_.values;
     constexpr float kUnit = sizeof(typename Out::Bits) == 4 ? 0x1p-23F

@@ -61,14 +61,14 @@ void check_rows(const MoeCase& moe, std::int64_t first_row, std::int64_t count, 
 void check_scales(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* scales, Team& team,
                   Mismatches& mismatches);
 
-/// Runs the experts: dispatched rows in, with their scales if they are quantised, expert outputs out (same positions; may
-/// be the same memory if the types are of one size). Pads are left alone.
+/// Runs the experts: dispatched rows in, with their scales if they are quantised, expert outputs out (same positions;
+/// may be the same memory if the types are of one size). Pads are left alone.
 void apply_experts(const MoeCase& moe, std::int64_t first_row, std::int64_t count, const std::byte* rows,
                    const std::byte* scales, std::byte* expert_output, Team& team);
 
 /// Compares `count` output rows from token `first_token` of this rank's source on (dense, in host memory) with the
-/// documented sum, bit by bit: the ranks' parts added in the order of ranks, each part in the order of k. `error`: gets what
-/// they are off from the same sum over tokens that were not quantised.
+/// documented sum, bit by bit: the ranks' parts added in the order of ranks, each part in the order of k. `error`: gets
+/// what they are off from the same sum over tokens that were not quantised.
 void check_output(const MoeCase& moe, std::int64_t first_token, std::int64_t count, const std::byte* output, Team& team,
                   Mismatches& mismatches, RelativeError* error = nullptr);
 

@@ -33,9 +33,9 @@ void resolve(GetProcAddress get, Function*& slot, const char* name, int version)
   }
 }
 
-// The driver gives the newest function of that name up to the version asked for, which may take more parameters than the
-// one that cuda.h declares by it, and write through what it finds in their registers. So each is asked for by the version
-// whose prototype it is called by.
+// The driver gives the newest function of that name up to the version asked for, which may take more parameters than
+// the one that cuda.h declares by it, and write through what it finds in their registers. So each is asked for by the
+// version whose prototype it is called by.
 #define MOELINK_RESOLVE(slot, name, version)                                                             \
   static_assert(std::is_same_v<decltype(d.slot), PFN_##name##_v##version>, #name " of another version"); \
   resolve(get, d.slot, #name, version)

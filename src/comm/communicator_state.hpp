@@ -18,7 +18,8 @@ struct Communicator::State {
   Device device;
   std::chrono::milliseconds deadline;
   Topology topology;
-  /// By the transport that was asked for (peers/shared_put_proxy.hpp). They tell the bootstrap of failures, and go first.
+  /// By the transport that was asked for (peers/shared_put_proxy.hpp). They tell the bootstrap of failures, and go
+  /// first.
   struct SharedPutProxy {
     std::shared_ptr<PutProxy> proxy;
     FaultBoard::Subscription faults;

@@ -11,8 +11,8 @@ namespace moelink {
 
 class CommunicatorRendezvous final : public Rendezvous {
  public:
-  /// `what` names the collectives in errors: "AllReduce". `nodes`: of each rank; empty: as the communicator's topology has
-  /// them.
+  /// `what` names the collectives in errors: "AllReduce". `nodes`: of each rank; empty: as the communicator's topology
+  /// has them.
   CommunicatorRendezvous(Communicator communicator, std::string what, std::vector<int> nodes = {});
 
   [[nodiscard]] int rank() const noexcept override { return communicator_.rank(); }

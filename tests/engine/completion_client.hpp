@@ -1,4 +1,5 @@
-// A well-behaved client of an endpoint under test, by httplib: asks for completions, whole or streamed, and reads /metrics.
+// A well-behaved client of an endpoint under test, by httplib: asks for completions, whole or streamed, and reads
+// /metrics.
 #pragma once
 
 #include <gtest/gtest.h>

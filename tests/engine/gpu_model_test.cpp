@@ -97,10 +97,10 @@ float magnitude_of(const std::vector<float>& logits) {
                          [](float most, float value) { return std::max(most, std::abs(value)); });
 }
 
-/// Rounded to bf16, what enters products and the cache is off by up to 2^-9, and these small random models make ten times
-/// that of it. Two experts that are as good as equal then change places, which a larger error follows. So: logits of the
-/// reference are within the bound unless experts have changed places; those that do are few; all errors together are
-/// within it, too; and no token changes that is ahead by more than the bound allows.
+/// Rounded to bf16, what enters products and the cache is off by up to 2^-9, and these small random models make ten
+/// times that of it. Two experts that are as good as equal then change places, which a larger error follows. So: logits
+/// of the reference are within the bound unless experts have changed places; those that do are few; all errors together
+/// are within it, too; and no token changes that is ahead by more than the bound allows.
 TEST_P(GpuModel, InBf16ErrorsAreThoseOfItsRounding) {
   constexpr double kBound = 2e-2;
   Runner gpu = on_gpu(DataType::bfloat16);

@@ -16,8 +16,8 @@ using testing::data_folder;
 using testing::Expected;
 using testing::expected_of;
 
-// Read when the driver initialises. cuBLAS would load its kernels when they are first used, which may wait for kernels that
-// wait for a rank that is about to load one.
+// Read when the driver initialises. cuBLAS would load its kernels when they are first used, which may wait for kernels
+// that wait for a rank that is about to load one.
 const int kLoadedAtOnce = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 
 struct Case {

@@ -1,5 +1,5 @@
-// Several ranks on one GPU, of one node and of several, between which rows are staged in pinned memory: calls captured in
-// graphs and replayed, and what a rank that stays away does to the others.
+// Several ranks on one GPU, of one node and of several, between which rows are staged in pinned memory: calls captured
+// in graphs and replayed, and what a rank that stays away does to the others.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -9,8 +9,8 @@
 namespace moelink::test {
 namespace {
 
-/// Ranks of one node, and the same ranks taken for nodes of one or two, where puts carry what crosses nodes (mode p2p): the
-/// same results, bit for bit.
+/// Ranks of one node, and the same ranks taken for nodes of one or two, where puts carry what crosses nodes (mode p2p):
+/// the same results, bit for bit.
 struct Where {
   Device device;
   int ranks_per_node;  ///< 0: one node

@@ -231,9 +231,9 @@ ExchangeRank::ExchangeRank(const Communicator& communicator, const RanksShape& s
   communicator.barrier();  // nobody allocates while another rank's kernel waits
 }
 
-// NOTE [copies between ranks of one GPU]. Streams of a process share the queues of a GPU's copy engines, which take copies
-// in order. A copy behind a call that waits for another rank holds up that rank's copies, and so the call that it waits
-// for. So a rank waits for its calls before it copies.
+// NOTE [copies between ranks of one GPU]. Streams of a process share the queues of a GPU's copy engines, which take
+// copies in order. A copy behind a call that waits for another rank holds up that rank's copies, and so the call that
+// it waits for. So a rank waits for its calls before it copies.
 
 void ExchangeRank::load(const RanksCall& call) {
   stream.synchronize();

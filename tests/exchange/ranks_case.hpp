@@ -1,4 +1,5 @@
-// Dispatches and combines of several ranks: what goes in and has to come out by the reference, and one rank's side of them.
+// Dispatches and combines of several ranks: what goes in and has to come out by the reference, and one rank's side of
+// them.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Mode p2p over every transport: thousands of calls with delays, over soft NICs that reorder, split, delay and lose what they
-// are given, over UCX, among very many ranks; and what the ranks get when a NIC or a rank fails.
+// Mode p2p over every transport: thousands of calls with delays, over soft NICs that reorder, split, delay and lose
+// what they are given, over UCX, among very many ranks; and what the ranks get when a NIC or a rank fails.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

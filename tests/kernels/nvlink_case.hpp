@@ -1,8 +1,9 @@
-// Ranks of the nvlink mode in one process: memory of their own and of each other, kernels run by the kernels' own code on
-// host threads, results compared with the reference (tests/reference/ranks_moe.hpp).
+// Ranks of the nvlink mode in one process: memory of their own and of each other, kernels run by the kernels' own code
+// on host threads, results compared with the reference (tests/reference/ranks_moe.hpp).
 //
 //   NvlinkRanks ranks(config, threads_per_rank);
-//   ranks.each([&](NvlinkRank& rank) {          // on a thread of its own; nothing keeps the ranks in step but the kernels
+//   ranks.each([&](NvlinkRank& rank) {          // on a thread of its own; nothing keeps the ranks in step but the
+//   kernels
 //     for (int i = 0; i < 1000; ++i) {
 //       rank.begin(random_call(config, i, kinds));   // the same call on every rank, by its seed
 //       rank.launch<NvlinkDecode>(spec, rank.args, grid, scratch_bytes, pauses);

@@ -1,4 +1,5 @@
-// The nvlink combine on host threads, ranks in one process: bits, order, reuse, and what happens when a rank is missing.
+// The nvlink combine on host threads, ranks in one process: bits, order, reuse, and what happens when a rank is
+// missing.
 #include <barrier>
 #include <cstring>
 #include <thread>

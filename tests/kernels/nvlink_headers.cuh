@@ -1,4 +1,5 @@
-// Kernels that exchange headers and nothing else: what the protocol needs of combine, and what dispatch waits for first.
+// Kernels that exchange headers and nothing else: what the protocol needs of combine, and what dispatch waits for
+// first.
 #pragma once
 
 #include "moelink/device/moe/nvlink_header.cuh"

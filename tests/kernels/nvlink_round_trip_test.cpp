@@ -1,6 +1,6 @@
-// Dispatch and combine of the nvlink mode in turn, for a long time: ranks in one process, nothing keeping them in step but
-// the kernels themselves, pauses anywhere, empty and lopsided routing, kernels for few and for many tokens meeting in one
-// call, against the reference after every call.
+// Dispatch and combine of the nvlink mode in turn, for a long time: ranks in one process, nothing keeping them in step
+// but the kernels themselves, pauses anywhere, empty and lopsided routing, kernels for few and for many tokens meeting
+// in one call, against the reference after every call.
 // MOELINK_TEST_SOAK=<n> makes the run n times as long.
 #include <gtest/gtest-spi.h>
 
@@ -198,7 +198,8 @@ int failures_with_a_slow_rank() {
   return failures.size();
 }
 
-// Rule 3 (docs/nvlink.md): a source writes into a destination's regions again only after the destination's combine header.
+// Rule 3 (docs/nvlink.md): a source writes into a destination's regions again only after the destination's combine
+// header.
 TEST(NvlinkRoundTrip, TestsNoticeASourceThatDoesNotWaitForTheCombineHeader) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "breaking the rule is a data race, which ThreadSanitizer reports by itself";

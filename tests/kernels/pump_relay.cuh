@@ -1,5 +1,5 @@
-// Test kernel: blocks pass rows on through slots. Each block sends its rows to slots, batch by batch, a flag for each, and
-// puts every second one where it belongs on the way; the block after it waits for the flags and places the others.
+// Test kernel: blocks pass rows on through slots. Each block sends its rows to slots, batch by batch, a flag for each,
+// and puts every second one where it belongs on the way; the block after it waits for the flags and places the others.
 #pragma once
 
 #include "moelink/device/primitives/row_pump.cuh"

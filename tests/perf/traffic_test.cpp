@@ -26,7 +26,8 @@ TEST(Traffic, LocalReadsTokensOnceAndWritesEveryRow) {
 }
 
 TEST(Traffic, TokenTravelsOnceToARankThatHasSeveralOfItsExperts) {
-  // Rank 0 has experts 0 and 1. Rank 0's tokens: one stays, one goes to rank 1 alone, one to both. Rank 1's: one to both.
+  // Rank 0 has experts 0 and 1. Rank 0's tokens: one stays, one goes to rank 1 alone, one to both. Rank 1's: one to
+  // both.
   const Sources sources({routing({0, 1, 2, 3, 1, 2}), routing({0, 3})});
   const MoeTraffic traffic = traffic_of(Mode::nvlink, sources, make_placement(2, 1, 4, 1), kNoBound, kBytes);
   EXPECT_EQ(traffic.dispatch.logical, 4 * 1000);              // each rank has four rows
@@ -43,7 +44,8 @@ TEST(Traffic, DroppedRowsAreNotCounted) {
 }
 
 TEST(Traffic, MembersOfAGroupShareTheSendingAndGiveEachOtherTheResults) {
-  // Groups {0, 1} and {2, 3}, an expert on each rank. Token 0 of group 0 goes to ranks 2 and 3, token 1 to rank 2 alone.
+  // Groups {0, 1} and {2, 3}, an expert on each rank. Token 0 of group 0 goes to ranks 2 and 3, token 1 to rank 2
+  // alone.
   const Sources sources({routing({2, 3, 2, 2}), routing({})});
   const MoeTraffic traffic = traffic_of(Mode::nvlink, sources, make_placement(4, 2, 4, 1), kNoBound, kBytes);
   EXPECT_EQ(traffic.dispatch.wire, 2 * 1000);   // member 0 sends token 0 twice, member 1 token 1 once; rank 2 gets 2

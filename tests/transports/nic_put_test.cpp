@@ -1,5 +1,5 @@
-// transports/verbs on the RDMA ports that this machine has, with its own libibverbs: the conformance suite. All ranks run
-// in this process and share the NIC; where a launcher started several processes, the ranks are spread over them.
+// transports/verbs on the RDMA ports that this machine has, with its own libibverbs: the conformance suite. All ranks
+// run in this process and share the NIC; where a launcher started several processes, the ranks are spread over them.
 // scripts/test-verbs-vm.sh runs both over Soft-RoCE in virtual machines.
 #include <algorithm>
 

@@ -6,8 +6,9 @@
 
 namespace moelink {
 
-/// Spins for ever where there are processors to spare and somebody may be in a hurry; else yields, and sleeps once nothing
-/// has happened for a while and nothing is under way: soon, if those who wait for the work can do it themselves.
+/// Spins for ever where there are processors to spare and somebody may be in a hurry; else yields, and sleeps once
+/// nothing has happened for a while and nothing is under way: soon, if those who wait for the work can do it
+/// themselves.
 class Idle {
  public:
   Idle(bool spins, bool has_helpers) noexcept : spins_(spins), most_yields_(has_helpers ? 64 : 2000) {}

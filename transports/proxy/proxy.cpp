@@ -87,6 +87,8 @@ PutProxy::PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions opti
 PutProxy::~PutProxy() {
   wait_for_farewells(options_.farewell_deadline);
   stop_.store(true, std::memory_order_relaxed);
+  // No deadline: the thread looks at stop_ each round, and what it works with goes next. It is held up only by a
+  // transport that does not return from a call.
   thread_.join();
   workers_.clear();  // regions go before their transport
   for (Leaving& leaving : leaving_) leaving.channel->is_open_ = false;
@@ -211,8 +213,8 @@ void PutProxy::call(const std::function<void()>& work) {
   std::unique_lock lock(mutex_);
   calls_.push_back(&one);
   has_calls_.store(true, std::memory_order_release);
-  // On the system clock, as ThreadSanitizer of g++ 12 does not know the other's system call. Work that has begun holds the
-  // lock: after the wait it is done, or has not begun, and then never will.
+  // On the system clock, as ThreadSanitizer of g++ 12 does not know the other's system call. Work that has begun holds
+  // the lock: after the wait it is done, or has not begun, and then never will.
   const auto end = std::chrono::system_clock::now() + options_.put.deadline;
   if (!changed_.wait_until(lock, end, [&] { return one.is_done; })) {
     std::erase(calls_, &one);

@@ -1,6 +1,6 @@
-// A put is one active message: a header that says where the payload goes, and the payload. The receiver's callback checks
-// the header against its regions, so that a put never writes where it may not, on any network. Small payloads come with
-// the message and are copied; large ones are fetched by UCX's rendezvous, straight into the region.
+// A put is one active message: a header that says where the payload goes, and the payload. The receiver's callback
+// checks the header against its regions, so that a put never writes where it may not, on any network. Small payloads
+// come with the message and are copied; large ones are fetched by UCX's rendezvous, straight into the region.
 //
 // Callbacks run inside worker_progress(), on the thread that polls; they record what happened and never throw.
 #include "transports/ucx/put.hpp"
@@ -186,6 +186,7 @@ class UcxPut final : public PutTransport {
     while (is_written() && !deadline.expired()) ucx_.worker_progress(worker_);
     if (is_written()) {  // a peer is stopped in the middle: without the connection nobody writes
       close_endpoints(/*gently=*/false);
+      // No deadline: who called frees the memory next, and a closed connection completes what it was receiving.
       while (is_written()) ucx_.worker_progress(worker_);
     }
     regions_.erase(id);
@@ -204,8 +205,8 @@ class UcxPut final : public PutTransport {
     }
   }
 
-  /// By default UCX cuts what goes over tcp into pieces of 8 KB, which the receiver joins in memory of its own: one more
-  /// copy, and pages that come and go with every chunk, an eighth of all time. What the user sets stays.
+  /// By default UCX cuts what goes over tcp into pieces of 8 KB, which the receiver joins in memory of its own: one
+  /// more copy, and pages that come and go with every chunk, an eighth of all time. What the user sets stays.
   void widen_segments(ucp_config_t& config) const {
     const bool uses_tcp = Environment::process("UCX_TLS").value_or("tcp").find("tcp") != std::string::npos;
     for (const char* name : {"TX_SEG_SIZE", "RX_SEG_SIZE"}) {
@@ -260,9 +261,9 @@ class UcxPut final : public PutTransport {
     for (const auto& [peer, request] : flushing) peer->is_flushed = finish(request, deadline);
   }
 
-  /// Closes those that are open. Gently those that hold nothing; the others by force, which cancels what is under way: UCX
-  /// 1.13 ends the process if a worker goes with requests, and if a connection that is closed gently, but was never used, is
-  /// refused meanwhile.
+  /// Closes those that are open. Gently those that hold nothing; the others by force, which cancels what is under way:
+  /// UCX 1.13 ends the process if a worker goes with requests, and if a connection that is closed gently, but was never
+  /// used, is refused meanwhile.
   void close_endpoints(bool gently) noexcept {
     std::vector<void*> closing;
     for (Peer& peer : peers_) {

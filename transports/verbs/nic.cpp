@@ -338,8 +338,8 @@ void VerbsNic::check_events() {
                                             describe(), " broke: ", name, note_)
                                      : text("the NIC of rank ", options_.rank, ", ", describe(), ", failed: ", name));
   }
-  // A port that goes down may come back before the retries end; if not, they fail and this explains why. A device's other
-  // ports tell of themselves here, too.
+  // A port that goes down may come back before the retries end; if not, they fail and this explains why. A device's
+  // other ports tell of themselves here, too.
   if (event.element.port_num != port_.port) return;
   if (event.event_type == IBV_EVENT_PORT_ERR) note_ = text("; ", port_.device, " had reported: ", name);
   if (event.event_type == IBV_EVENT_PORT_ACTIVE) note_.clear();

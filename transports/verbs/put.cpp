@@ -1,6 +1,6 @@
 // NOTE [lanes]. A rank's NICs are its lanes. A put goes over all of them: each lane writes its shard and the same
-// immediate, and the receiver lets the immediate out when every lane has brought it: counted, because lanes know nothing
-// of each other. Two ranks use as many lanes as the one with fewer has; both know from the addresses.
+// immediate, and the receiver lets the immediate out when every lane has brought it: counted, because lanes know
+// nothing of each other. Two ranks use as many lanes as the one with fewer has; both know from the addresses.
 #include "transports/verbs/put.hpp"
 
 #include "base/text.hpp"

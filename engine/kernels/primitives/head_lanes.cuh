@@ -160,7 +160,8 @@ class HeadLanes {
 template <Element E, class Exec, class S>
 class HeadLanes {
  public:
-  // NOLINTBEGIN(cppcoreguidelines-pro-type-member-init): load() or clear() fills two KB of values, as far as they are used
+  // NOLINTBEGIN(cppcoreguidelines-pro-type-member-init): load() or clear() fills two KB of values, as far as they are
+  // used
   HeadLanes() = default;
   HeadLanes(const Exec&, S spec) : dim_(static_cast<int>(spec().head_dim)) {}
   // NOLINTEND(cppcoreguidelines-pro-type-member-init)

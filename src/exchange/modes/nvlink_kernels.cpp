@@ -170,8 +170,8 @@ void NvlinkKernels::launch_decode(const DispatchKernels& kernels, const Dispatch
                                   NvlinkDispatchArgs args, StreamView stream) const {
   const i64 num_tokens = call.args.tokens.rows;
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
-  // How a row is cut is what members of a group must choose alike: it follows from what was agreed, not from the limit of
-  // this call or the threads of its stream.
+  // How a row is cut is what members of a group must choose alike: it follows from what was agreed, not from the limit
+  // of this call or the threads of its stream.
   const auto plan_for = [&](const NvlinkBudget& of) {
     return plan_nvlink_decode(kernels.spec, num_tokens, call.args.reuse_routing, decode_blocks(kernels, num_tokens, of),
                               of.sms, limits_);

@@ -16,10 +16,10 @@
 
 namespace moelink {
 
-/// What one rank's launches may occupy: the same on every rank. A launch waits for other ranks with all of its blocks, so
-/// that those of all ranks on one device must find room at the same time, whichever kernels they are and wherever blocks of
-/// others lie. Where ranks share a device, a block of any kernel therefore counts with the same part of an SM, the
-/// largest that any of them needs, and each rank has its share of these parts.
+/// What one rank's launches may occupy: the same on every rank. A launch waits for other ranks with all of its blocks,
+/// so that those of all ranks on one device must find room at the same time, whichever kernels they are and wherever
+/// blocks of others lie. Where ranks share a device, a block of any kernel therefore counts with the same part of an
+/// SM, the largest that any of them needs, and each rank has its share of these parts.
 struct NvlinkBudget {
   i32 sms = 1;             ///< host: 1 as agreed; what a call may occupy are the threads of its stream
   bool is_shared = false;  ///< other ranks use the device as well

@@ -14,8 +14,8 @@ namespace moelink {
 
 class RemoteLink {
  public:
-  /// Collective; all ranks throw or none. The regions are the device's memory if the transport reaches it on every rank,
-  /// else host memory that the device reads and writes.
+  /// Collective; all ranks throw or none. The regions are the device's memory if the transport reaches it on every
+  /// rank, else host memory that the device reads and writes.
   RemoteLink(const ExchangeCore& core, const NvlinkShape& shape);
   /// Kernels that use args() have ended. Waits for nobody: memory that peers may still put into is kept by the proxy.
   ~RemoteLink();

@@ -10,8 +10,8 @@ namespace moelink {
 
 /// The ranks of other nodes, ascending. `nodes`: the node of each rank.
 [[nodiscard]] std::vector<int> remotes_of(const std::vector<int>& nodes, int rank);
-/// RemoteArgs::routes and sources. The rank before this one is the first source, and so on backwards: each sends to the next
-/// one first.
+/// RemoteArgs::routes and sources. The rank before this one is the first source, and so on backwards: each sends to the
+/// next one first.
 [[nodiscard]] std::vector<RankRoute> routes_of_ranks(const std::vector<int>& nodes, int rank);
 [[nodiscard]] std::vector<i32> sources_in_order(const std::vector<int>& nodes, int rank);
 

@@ -10,8 +10,8 @@
 namespace moelink {
 namespace {
 
-/// Thresholds as data, in bytes of one rank's fp32 sums (tokens * hidden * 4), for up to so many ranks. The measurements
-/// are in docs/performance.md.
+/// Thresholds as data, in bytes of one rank's fp32 sums (tokens * hidden * 4), for up to so many ranks. The
+/// measurements are in docs/performance.md.
 struct Threshold {
   int max_ranks;
   i64 push_bytes;  ///< up to here push

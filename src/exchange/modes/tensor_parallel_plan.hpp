@@ -1,5 +1,5 @@
-// How the ranks of a tensor-parallel Exchange sum: which kernel, how many blocks, how the work is cut. Pure functions of
-// values that all ranks agree on, so that every rank chooses the same.
+// How the ranks of a tensor-parallel Exchange sum: which kernel, how many blocks, how the work is cut. Pure functions
+// of values that all ranks agree on, so that every rank chooses the same.
 #pragma once
 
 #include <string>
