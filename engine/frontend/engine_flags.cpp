@@ -10,20 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "perf/common/usage_error.hpp"
-
 namespace moelink::engine {
 namespace {
 
-using perf::UsageError;
-
 DataType type_of(const std::string& name, Device device) {
   if (name == "auto") return device.is_host() ? DataType::float32 : DataType::bfloat16;
-  const DataType type = name == "fp32" ? DataType::float32 : DataType::bfloat16;
-  if (device.is_host() && type != DataType::float32) {
-    throw UsageError(fmt::format("--type: '{}' is for GPUs; the host computes in fp32", name));
-  }
-  return type;
+  return name == "fp32" ? DataType::float32 : DataType::bfloat16;
 }
 
 }  // namespace
@@ -39,7 +31,8 @@ void EngineFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"data", "tensor"}))
       ->capture_default_str()
       ->group("Place");
-  app.add_option("--type", type, "of weights and cache: fp32, bf16 (GPUs), or auto: bf16 on GPUs, fp32 on the host")
+  app.add_option("--type", type,
+                 "of weights and what products read: fp32, bf16, or auto: bf16 on GPUs, fp32 on the host")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str()
       ->group("Place");

@@ -23,6 +23,7 @@ struct AttentionArgs {
   const void* keys;    ///< this layer's part of the cache
   const void* values;
   void* output;  ///< [num_rows, num_heads, head_dim]
+  void* rest;    ///< the same: what rounding the output leaves, or null
   float scale;   ///< of products, before the softmax
   StepRows rows;
 };
@@ -122,7 +123,6 @@ struct Attention {
       if (weights[g] > 0) total += weights[g] * exp_of(maxima[g] - highest);
     }
     constexpr int kWidth = chunk_width(E);
-    void* output = row_at<E>(args.output, place, spec().head_dim);
     for (i64 c = ex.thread(); c < dim / kWidth; c += ex.num_threads()) {
       float values[kWidth] = {};
       for (i64 g = 0; g < num_groups; ++g) {
@@ -130,7 +130,8 @@ struct Attention {
         const float share = exp_of(maxima[g] - highest) / total;
         for (int i = 0; i < kWidth; ++i) values[i] += sums[g * dim + c * kWidth + i] * share;
       }
-      store_chunk<E>(output, c, values);
+      store_chunk<E>(row_at<E>(args.output, place, dim), c, values);
+      if (args.rest != nullptr) store_rest<E>(row_at<E>(args.rest, place, dim), c, values);
     }
     ex.sync_block();  // the next item writes the same scratch
   }

@@ -3,7 +3,7 @@
 //  2. (PrepareHeads) norm, clamp, rotary positions; queries stay where they are, keys and values go to the cache's
 //     pages
 // A group of lanes has a head. Heads of one row lie behind each other: queries, keys, values. They are floats until
-// they are cached; queries stay so.
+// they are cached; queries stay so. Where the inputs of their projections came in two parts, heads are the sums of two.
 #pragma once
 
 #include "engine/kernels/primitives/head_lanes.cuh"
@@ -23,7 +23,7 @@ struct HeadsSpec {
   i32 heads_together;  ///< GPU: query heads of a block of attention, all of one key head; they share what is loaded
   u32 epsilon_bits;    ///< of a float
   u32 clip_bits;       ///< of a float; 0: no clamping
-  Element element;     ///< of weights and of the cache
+  Element element;     ///< of weights; the cache has cache_element
   HeadNorm norm;
 
   constexpr i64 row_elements() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
@@ -48,11 +48,12 @@ template <Element E, class Spec>
 MOELINK_DEVICE i64 cache_offset(const Spec& spec, const StepRows& rows, i32 sequence, i32 position, i32 kv_head) {
   const i64 page = rows.page_table[sequence * rows.page_stride + position / spec.page_size];
   return ((page * spec.num_kv_heads + kv_head) * spec.page_size + position % spec.page_size) * spec.head_dim *
-         bytes_of(E);
+         bytes_of(cache_element(E));
 }
 
 struct HeadSquaresArgs {
   const float* heads;  ///< [num_rows, row_elements]
+  const float* rest;   ///< the same, of second parts; or null
   float* squares;      ///< [num_rows, 2]: of queries, of keys
   i64 num_rows;
 };
@@ -73,11 +74,16 @@ struct HeadSquares {
       const i64 key_chunks = spec().num_kv_heads * spec().head_dim / kWidth;
       const i64 first = keys ? query_chunks : 0;
       const i64 last = first + (keys ? key_chunks : query_chunks);
-      const float* row = args.heads + item / 2 * spec().row_elements();
+      const i64 place = item / 2 * spec().row_elements();
       float squares = 0;
       for (i64 c = first + ex.thread(); c < last; c += ex.num_threads()) {
         float values[kWidth];
-        load_chunk<Element::float32>(row, c, values);
+        load_chunk<Element::float32>(args.heads + place, c, values);
+        if (args.rest != nullptr) {
+          float rest[kWidth];
+          load_chunk<Element::float32>(args.rest + place, c, rest);
+          for (int i = 0; i < kWidth; ++i) values[i] += rest[i];
+        }
         for (int i = 0; i < kWidth; ++i) squares += values[i] * values[i];
       }
       const float sum = block_sum(ex, squares);
@@ -88,6 +94,7 @@ struct HeadSquares {
 
 struct PrepareHeadsArgs {
   float* heads;              ///< [num_rows, row_elements]
+  const float* rest;         ///< the same, of second parts; or null
   const void* query_weight;  ///< per_head: [head_dim]; all_heads: [num_heads, head_dim]
   const void* key_weight;
   const float* squares;  ///< all_heads: [num_rows, 2]
@@ -126,8 +133,10 @@ struct PrepareHeads {
   template <Element E, class Exec, class S, class Head>
   MOELINK_DEVICE static void prepare(const Exec& ex, S spec, const Args& args, Head& head, i64 row, i32 index,
                                      bool valid) {
-    float* place = args.heads + (row * (spec().num_heads + 2 * spec().num_kv_heads) + index) * spec().head_dim;
+    const i64 offset = (row * (spec().num_heads + 2 * spec().num_kv_heads) + index) * spec().head_dim;
+    float* place = args.heads + offset;
     head.load_floats(place);
+    if (args.rest != nullptr) head.add_floats(args.rest + offset);
     const bool is_query = index < spec().num_heads;
     const bool is_value = index >= spec().num_heads + spec().num_kv_heads;
     const i32 head_index = is_query ? index : index - spec().num_heads;

@@ -26,11 +26,13 @@ struct RmsNormSpec {
 };
 
 struct RmsNormArgs {
-  float* x;            ///< [.., hidden]
-  const void* delta;   ///< [num_rows, hidden], if `adds`
-  const i32* row_of;   ///< [num_rows] rows of x; null: row i
-  const void* weight;  ///< [hidden]
-  void* output;        ///< [num_rows, hidden]
+  float* x;                 ///< [.., hidden]
+  const void* delta;        ///< [num_rows, hidden], if `adds`
+  const float* delta_rest;  ///< a second summand where delta is fp32; or null
+  const i32* row_of;        ///< [num_rows] rows of x; null: row i
+  const void* weight;       ///< [hidden]
+  void* output;             ///< [num_rows, hidden]
+  void* rest;               ///< [num_rows, hidden] what rounding the output leaves; or null
   i64 num_rows;
 };
 
@@ -66,6 +68,11 @@ struct RmsNorm {
         float summands[kWidth];
         if (spec().delta == Element::float32) {
           load_floats<E>(row_at<Element::float32>(args.delta, row, spec().hidden), c, summands);
+          if (args.delta_rest != nullptr) {
+            float rest[kWidth];
+            load_floats<E>(args.delta_rest + row * spec().hidden, c, rest);
+            for (int i = 0; i < kWidth; ++i) summands[i] += rest[i];
+          }
         } else {
           load_chunk<E>(row_at<E>(args.delta, row, spec().hidden), c, summands);
         }
@@ -77,14 +84,14 @@ struct RmsNorm {
     const float mean = block_sum(ex, squares) / static_cast<float>(spec().hidden);
     const float scale = inverse_sqrt(mean + float_from_bits(spec().epsilon_bits));
 
-    void* output = row_at<E>(args.output, row, spec().hidden);
     for (i64 c = ex.thread(); c < num_chunks; c += ex.num_threads()) {
       float values[kWidth];
       float weights[kWidth];
       load_floats<E>(x, c, values);
       load_chunk<E>(args.weight, c, weights);
       for (int i = 0; i < kWidth; ++i) values[i] *= scale * weights[i];
-      store_chunk<E>(output, c, values);
+      store_chunk<E>(row_at<E>(args.output, row, spec().hidden), c, values);
+      if (args.rest != nullptr) store_rest<E>(row_at<E>(args.rest, row, spec().hidden), c, values);
     }
   }
 };

@@ -21,6 +21,7 @@ struct RouterSpec {
 
 struct RouterArgs {
   const float* logits;   ///< [num_rows, num_experts]
+  const float* rest;     ///< the same, to be added: of the second parts of the product's inputs; or null
   const i32* sequences;  ///< [num_rows]; -1: no expert
   i32* expert_ids;       ///< [num_rows, top_k]
   float* weights;        ///< [num_rows, top_k]
@@ -44,12 +45,14 @@ struct Router {
  private:
   template <class Exec, class S>
   MOELINK_DEVICE static void choose(const Exec& ex, S spec, const Args& args, i64 row) {
-    const float* logits = args.logits + row * spec().num_experts;
+    const float* first = args.logits + row * spec().num_experts;
+    const float* rest = args.rest == nullptr ? nullptr : args.rest + row * spec().num_experts;
+    const auto logit = [&](i32 e) { return rest == nullptr ? first[e] : first[e] + rest[e]; };
     float maximum = kNegativeInfinity;
-    for (i32 e = ex.lane(); e < spec().num_experts; e += Exec::kWarpSize) maximum = max_of(maximum, logits[e]);
+    for (i32 e = ex.lane(); e < spec().num_experts; e += Exec::kWarpSize) maximum = max_of(maximum, logit(e));
     maximum = warp_max(ex, maximum);
     float sum = 0;
-    for (i32 e = ex.lane(); e < spec().num_experts; e += Exec::kWarpSize) sum += exp_of(logits[e] - maximum);
+    for (i32 e = ex.lane(); e < spec().num_experts; e += Exec::kWarpSize) sum += exp_of(logit(e) - maximum);
     sum = warp_sum(ex, sum);
 
     float weights[kMaxTopK];
@@ -60,7 +63,7 @@ struct Router {
       // The best of those that are worse than the last.
       Scored best{kNegativeInfinity, spec().num_experts};
       for (i32 e = ex.lane(); e < spec().num_experts; e += Exec::kWarpSize) {
-        const Scored candidate{logits[e], e};
+        const Scored candidate{logit(e), e};
         if (better(last, candidate) && better(candidate, best)) best = candidate;
       }
       last = warp_best(ex, best);

@@ -16,11 +16,7 @@ std::unique_ptr<Products> Products::make(Device device, DataType type) {
                                              "; build it where the CUDA toolkit is installed, or use Device::host()"));
 #endif
   }
-  if (type != DataType::float32) {
-    throw Error(ErrorCode::unsupported,
-                text("on the host weights and activations are float32; ", name_of(type), " was asked for"));
-  }
-  return std::make_unique<HostProducts>();
+  return std::make_unique<HostProducts>(type);
 }
 
 }  // namespace moelink::engine

@@ -57,20 +57,31 @@ void AttentionLayer::run(const Step& step, const Cache& cache, const float* angl
                     step.stream);
     }
   };
+  const bool in_parts = step.heads_in_parts();
+  const bool out_in_parts = step.attention_in_parts();
+  const auto* rest_of_heads =
+      static_cast<const float*>(step.rest_of(act.heads, heads_.outputs, DataType::float32, in_parts));
   step.kernels.normalise({.x = act.x.as<float>(),
                           .delta = nullptr,
+                          .delta_rest = nullptr,
                           .row_of = nullptr,
                           .weight = input_norm_.data(),
                           .output = act.normalised.data(),
+                          .rest = step.rest_of(act.normalised, hidden_, step.type, in_parts),
                           .num_rows = num_rows},
                          step.stream);
-  step.products.dense(heads_, act.normalised.data(), num_rows, act.heads.data(), DataType::float32, step.stream);
+  step.products.dense(heads_, act.normalised.data(), step.rows_of_product(in_parts), act.heads.data(),
+                      DataType::float32, step.stream);
   if (norm_ == QkNorm::all_heads) {
-    step.kernels.sum_head_squares(
-        {.heads = act.heads.as<float>(), .squares = act.squares.as<float>(), .num_rows = num_rows}, step.stream);
+    step.kernels.sum_head_squares({.heads = act.heads.as<float>(),
+                                   .rest = rest_of_heads,
+                                   .squares = act.squares.as<float>(),
+                                   .num_rows = num_rows},
+                                  step.stream);
     sum_over_ranks(sums.squares, act.squares, 2);
   }
   step.kernels.prepare_heads({.heads = act.heads.as<float>(),
+                              .rest = rest_of_heads,
                               .query_weight = query_norm_.data(),
                               .key_weight = key_norm_.data(),
                               .squares = act.squares.as<float>(),
@@ -83,10 +94,12 @@ void AttentionLayer::run(const Step& step, const Cache& cache, const float* angl
                        .keys = cache.keys,
                        .values = cache.values,
                        .output = act.attention.data(),
+                       .rest = step.rest_of(act.attention, projection_.inputs, step.type, out_in_parts),
                        .scale = scale_,
                        .rows = step.rows},
                       step.stream);
-  step.products.dense(projection_, act.attention.data(), num_rows, act.block.data(), step.block_type, step.stream);
+  step.products.dense(projection_, act.attention.data(), step.rows_of_product(out_in_parts), act.block.data(),
+                      step.block_type, step.stream);
   sum_over_ranks(sums.blocks, act.block, hidden_);
 }
 

@@ -51,21 +51,28 @@ void ExpertLayer::prepare(Products& products) const {
 
 void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
   Activations& act = step.act;
+  const bool in_parts = step.router_in_parts();
+  const auto* rest_of_block =
+      static_cast<const float*>(step.rest_of(act.block, hidden_, DataType::float32, step.attention_in_parts()));
   step.kernels.add_and_normalise({.x = act.x.as<float>(),
                                   .delta = act.block.data(),
+                                  .delta_rest = rest_of_block,
                                   .row_of = nullptr,
                                   .weight = norm_.data(),
                                   .output = act.normalised.data(),
+                                  .rest = step.rest_of(act.normalised, hidden_, step.type, in_parts),
                                   .num_rows = step.rows.num_rows},
                                  step.stream);
-  step.products.dense(router_, act.normalised.data(), step.rows.num_rows, act.router.data(), DataType::float32,
-                      step.stream);
-  step.kernels.route({.logits = act.router.as<float>(),
-                      .sequences = step.rows.sequences,
-                      .expert_ids = expert_ids,
-                      .weights = act.weights.as<float>(),
-                      .num_rows = step.rows.num_rows},
-                     step.stream);
+  step.products.dense(router_, act.normalised.data(), step.rows_of_product(in_parts), act.router.data(),
+                      DataType::float32, step.stream);
+  step.kernels.route(
+      {.logits = act.router.as<float>(),
+       .rest = static_cast<const float*>(step.rest_of(act.router, router_.outputs, DataType::float32, in_parts)),
+       .sequences = step.rows.sequences,
+       .expert_ids = expert_ids,
+       .weights = act.weights.as<float>(),
+       .num_rows = step.rows.num_rows},
+      step.stream);
 }
 
 void ExpertLayer::compute(const Step& step, const ExpertBatch& batch, const RowGroups& groups, void* output) const {

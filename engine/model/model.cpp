@@ -181,15 +181,18 @@ void Model::Impl::allocate() {
   const std::int64_t rows = options.limits.max_rows;
   const std::int64_t logit_rows = options.limits.max_logit_rows;
   const std::int64_t heads = shard.heads.size() * config.head_dim;
+  // NOTE [parts] in step.hpp.
+  const std::int64_t parts = options.type == DataType::float32 ? 1 : 2;
+  const std::int64_t rows_in_parts = std::max(rows, parts * std::min(rows, options.limits.max_decode_rows));
   const std::int64_t expert_rows = exchange.expert_output_buffer(options.type).rows;
   act = {
       .x = buffer(rows * config.hidden, sizeof(float)),
-      .normalised = buffer(rows * config.hidden, element),
-      .heads = buffer(rows * (heads + 2 * shard.kv_heads.size() * config.head_dim), sizeof(float)),
+      .normalised = buffer(parts * rows * config.hidden, element),
+      .heads = buffer(rows_in_parts * (heads + 2 * shard.kv_heads.size() * config.head_dim), sizeof(float)),
       .squares = buffer(rows * 2, sizeof(float)),
-      .attention = buffer(rows * heads, element),
-      .block = buffer(rows * config.hidden, static_cast<std::int64_t>(size_of(block_type()))),
-      .router = buffer(rows * config.num_experts, sizeof(float)),
+      .attention = buffer(rows_in_parts * heads, element),
+      .block = buffer(rows_in_parts * config.hidden, static_cast<std::int64_t>(size_of(block_type()))),
+      .router = buffer(parts * rows * config.num_experts, sizeof(float)),
       .expert_ids = buffer(rows * config.top_k * (options.keep_routing ? config.num_layers : 1), sizeof(std::int32_t)),
       .weights = buffer(rows * config.top_k, sizeof(float)),
       .gate_up = buffer(expert_rows * 2 * config.expert_intermediate, element),
@@ -250,6 +253,7 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
                   .products = *products,
                   .type = options.type,
                   .block_type = block_type(),
+                  .few_rows = shape.num_rows <= options.limits.max_decode_rows,
                   .counts_on_host = !device.is_host() && shape.num_rows > options.limits.max_decode_rows,
                   .wait_before_copies = shares_device,
                   .stream = stream};
@@ -272,9 +276,11 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
 void Model::Impl::finish(const Step& step, std::int64_t num_logit_rows) {
   kernels.normalise({.x = act.x.as<float>(),
                      .delta = nullptr,
+                     .delta_rest = nullptr,
                      .row_of = inputs.logit_rows(),
                      .weight = final_norm.data(),
                      .output = act.last.data(),
+                     .rest = nullptr,
                      .num_rows = num_logit_rows},
                     step.stream);
   products->dense(head, act.last.data(), num_logit_rows, act.logits.data(), DataType::float32, step.stream);

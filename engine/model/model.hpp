@@ -37,7 +37,7 @@ struct ModelLimits {
 };
 
 struct ModelOptions {
-  DataType type = DataType::float32;  ///< of weights, activations and cache. Host: float32
+  DataType type = DataType::float32;  ///< of weights and activations: float32 or bfloat16
   Parallelism parallelism = Parallelism::tensor;
   Mode mode = Mode::automatic;  ///< how rows travel to experts
   ModelLimits limits = {};

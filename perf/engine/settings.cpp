@@ -40,7 +40,7 @@ void EngineFlags::add_to(CLI::App& app) {
   size("--top-k", top_k, "experts of a row");
   size("--width", width, "intermediate elements of an expert");
   size("--vocabulary", vocabulary, "tokens");
-  app.add_option("--type", type, "bf16 or fp32 (the host has fp32 alone)")->capture_default_str()->group("Model");
+  app.add_option("--type", type, "bf16 or fp32")->capture_default_str()->group("Model");
   app.add_option("--prefill", prefill, "rows of a prompt's chunk, a list")->capture_default_str()->group("Steps");
   app.add_option("--decode", decode, "rows of a decode step, a list")->capture_default_str()->group("Steps");
   app.add_option("--context", context, "positions that rows of decode attend to")

@@ -122,7 +122,7 @@ TEST(Generate, WhatCannotBeFollowedIsRefusedWithExitCode2) {
   refused({"-p", ""}, {"prompt 1 is empty"});
   refused({"-p", "a", "--temperature", "-1"}, {"temperature is -1"});
   refused({"-p", "a", "--top-p", "0"}, {"top_p is 0"});
-  refused({"-p", "a", "--type", "bf16"}, {"--type"});
+  refused({"-p", "a", "--type", "fp16"}, {"--type"});
   refused({"-f", "/nonesuch"}, {"'/nonesuch' cannot be read"});
   refused({"-p", "a", "--nonesuch"}, {"--nonesuch"});
   EXPECT_EQ(run({"/nonesuch", "-p", "a"}).exit_code, 2);

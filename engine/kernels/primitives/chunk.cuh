@@ -44,6 +44,17 @@ MOELINK_DEVICE void store_chunk(void* row, i64 index, const float* in) {
 #endif
 }
 
+/// What store_chunk<E> loses of `in`, as a chunk of its own: both together are `in` with twice the bits.
+template <Element E>
+MOELINK_DEVICE void store_rest(void* row, i64 index, const float* in) {
+  if constexpr (E != Element::float32) {
+    float rest[chunk_width(E)];
+    MOELINK_UNROLL
+    for (int i = 0; i < chunk_width(E); ++i) rest[i] = in[i] - to_float<E>(from_float<E>(in[i]));
+    store_chunk<E>(row, index, rest);
+  }
+}
+
 /// Elements of a chunk of type E, from or to a row of floats: where sums are carried on and on, they stay in fp32.
 template <Element E>
 MOELINK_DEVICE void load_floats(const void* row, i64 index, float* out) {

@@ -11,6 +11,19 @@ namespace moelink::engine {
 /// Largest head dimension on the host, where it is no constant.
 inline constexpr int kMaxHeadDim = 512;
 
+/// What keys and values are cached in, beside weights of a type: fp16 has three bits more than bf16 in the same memory,
+/// and its range is enough for them.
+constexpr Element cache_element(Element weights) { return weights == Element::bfloat16 ? Element::float16 : weights; }
+
+template <Element E>
+MOELINK_DEVICE float cacheable(float value) {
+  if constexpr (cache_element(E) == Element::float16) {
+    return within_fp16(value);
+  } else {
+    return value;
+  }
+}
+
 #if MOELINK_ON_DEVICE
 
 constexpr int next_power_of_two(int n) {
@@ -42,10 +55,11 @@ class HeadLanes {
     MOELINK_UNROLL
     for (int i = 0; i < kSize; ++i) values_[i] = 0;
   }
+  /// A head in the cache.
   MOELINK_DEVICE void load(const void* head) {
     MOELINK_UNROLL
     for (int j = 0; j < kChunksPerLane; ++j) {
-      if (holds(j)) load_chunk<E>(head, chunk(j), values_ + j * kWidth);
+      if (holds(j)) load_chunk<kCached>(head, chunk(j), values_ + j * kWidth);
     }
   }
   /// A head of floats, and to one.
@@ -55,16 +69,31 @@ class HeadLanes {
       if (holds(j)) engine::load_floats<E>(head, chunk(j), values_ + j * kWidth);
     }
   }
+  MOELINK_DEVICE void add_floats(const float* head) {
+    MOELINK_UNROLL
+    for (int j = 0; j < kChunksPerLane; ++j) {
+      if (!holds(j)) continue;
+      float summands[kWidth];
+      engine::load_floats<E>(head, chunk(j), summands);
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) values_[j * kWidth + i] += summands[i];
+    }
+  }
   MOELINK_DEVICE void store_floats(float* head) const {
     MOELINK_UNROLL
     for (int j = 0; j < kChunksPerLane; ++j) {
       if (holds(j)) engine::store_floats<E>(head, chunk(j), values_ + j * kWidth);
     }
   }
+  /// To the cache.
   MOELINK_DEVICE void store(void* head) const {
     MOELINK_UNROLL
     for (int j = 0; j < kChunksPerLane; ++j) {
-      if (holds(j)) store_chunk<E>(head, chunk(j), values_ + j * kWidth);
+      if (!holds(j)) continue;
+      float chunk_values[kWidth];
+      MOELINK_UNROLL
+      for (int i = 0; i < kWidth; ++i) chunk_values[i] = cacheable<E>(values_[j * kWidth + i]);
+      store_chunk<kCached>(head, chunk(j), chunk_values);
     }
   }
   /// The sum of squares over the head, in all lanes of the group. All lanes of the warp call.
@@ -136,6 +165,7 @@ class HeadLanes {
   }
 
  private:
+  static constexpr Element kCached = cache_element(E);
   static constexpr int kSize = kChunksPerLane * kWidth;
 
   MOELINK_DEVICE int chunk(int j) const { return lane_ + j * kLanes; }
@@ -173,13 +203,20 @@ class HeadLanes {
     for (int i = 0; i < dim_; ++i) values_[i] = 0;
   }
   void load(const void* head) {
-    for (i64 c = 0; c < dim_ / kWidth; ++c) load_chunk<E>(head, c, values_ + c * kWidth);
+    for (i64 c = 0; c < dim_ / kWidth; ++c) load_chunk<kCached>(head, c, values_ + c * kWidth);
   }
   void store(void* head) const {
-    for (i64 c = 0; c < dim_ / kWidth; ++c) store_chunk<E>(head, c, values_ + c * kWidth);
+    for (i64 c = 0; c < dim_ / kWidth; ++c) {
+      float chunk_values[kWidth];
+      for (int i = 0; i < kWidth; ++i) chunk_values[i] = cacheable<E>(values_[c * kWidth + i]);
+      store_chunk<kCached>(head, c, chunk_values);
+    }
   }
   void load_floats(const float* head) {
     for (i64 c = 0; c < dim_ / kWidth; ++c) engine::load_floats<E>(head, c, values_ + c * kWidth);
+  }
+  void add_floats(const float* head) {
+    for (int i = 0; i < dim_; ++i) values_[i] += head[i];
   }
   void store_floats(float* head) const {
     for (i64 c = 0; c < dim_ / kWidth; ++c) engine::store_floats<E>(head, c, values_ + c * kWidth);
@@ -226,6 +263,7 @@ class HeadLanes {
 
  private:
   static constexpr int kWidth = chunk_width(E);
+  static constexpr Element kCached = cache_element(E);
 
   static float total(const float* sums) {
     float sum = 0;

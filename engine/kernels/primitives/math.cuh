@@ -24,6 +24,14 @@ MOELINK_DEVICE float inverse_sqrt(float x) {
 #endif
 }
 
+/// x, or the largest number of fp16 where that is too small for it. Infinities and NaNs stay.
+MOELINK_DEVICE float within_fp16(float x) {
+  constexpr float kLargest = 65504.0F;
+  if (x > kLargest && x < -kNegativeInfinity) return kLargest;
+  if (x < -kLargest && x > kNegativeInfinity) return -kLargest;
+  return x;
+}
+
 MOELINK_DEVICE float clamped(float x, float limit) { return min_of(max_of(x, -limit), limit); }
 
 }  // namespace moelink::engine
