@@ -22,7 +22,7 @@ struct StepResult {
   std::string reason;       ///< "rank 3 failed while ...: ..."; empty if no rank's did
 };
 
-std::exception_ptr run_step(const std::function<void()>& step, Outcome& outcome) {
+std::exception_ptr run_step(Rendezvous& rendezvous, const std::function<void()>& step, Outcome& outcome) {
   std::string_view words = "an exception of unknown type";
   std::string kept;
   std::exception_ptr thrown;
@@ -32,6 +32,8 @@ std::exception_ptr run_step(const std::function<void()>& step, Outcome& outcome)
   } catch (const std::exception& error) {
     thrown = std::current_exception();
     words = kept = error.what();
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->code() == ErrorCode::timeout) rendezvous.give_up(words);
   } catch (...) {
     thrown = std::current_exception();
   }
@@ -42,7 +44,7 @@ std::exception_ptr run_step(const std::function<void()>& step, Outcome& outcome)
 
 StepResult take_step(Rendezvous& rendezvous, std::string_view what, const std::function<void()>& step) {
   Outcome mine;
-  StepResult result{run_step(step, mine), ""};
+  StepResult result{run_step(rendezvous, step, mine), ""};
   std::vector<Outcome> all;
   try {
     all = gather<Outcome>(rendezvous, std::span(&mine, 1));

@@ -1,8 +1,9 @@
 #include "comm/agree.hpp"
-#include "base/text.hpp"
 
 #include <algorithm>
 #include <exception>
+
+#include "base/text.hpp"
 
 namespace moelink {
 namespace {
@@ -73,6 +74,11 @@ void agree_over_ranks(Bootstrap& bootstrap, std::string_view what, const std::fu
     words.resize(std::min(words.size(), kMaxContributionBytes / 2));
     if (words.empty()) {
       words = "an error without words";
+    }
+    // The rank that it waited for will not come to what follows either.
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->code() == ErrorCode::timeout) {
+      bootstrap.abort({ErrorCode::timeout, bootstrap.rank(), words});
     }
   }
   const auto parts = bootstrap.all_gather(what, bytes_of(words), deadline);

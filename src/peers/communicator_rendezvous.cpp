@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.hpp"
 #include "comm/bootstrap.hpp"
 #include "comm/communicator_state.hpp"
 #include "moelink/error.hpp"
@@ -26,6 +27,11 @@ void CommunicatorRendezvous::all_gather(std::span<const std::byte> mine, std::sp
 
 void CommunicatorRendezvous::barrier() {
   communicator_.state().bootstrap->barrier(what_ + " memory", communicator_.deadline());
+}
+
+void CommunicatorRendezvous::give_up(std::string_view words) noexcept {
+  communicator_.state().bootstrap->abort(
+      {.code = ErrorCode::timeout, .rank = rank(), .sentence = text(what_, ": rank ", rank(), ": ", words)});
 }
 
 }  // namespace moelink

@@ -91,6 +91,7 @@ PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what,
                     .timeout_ns = static_cast<u64>(std::chrono::nanoseconds(communicator.deadline()).count())};
   subscription_ =
       communicator_.state().bootstrap->faults().subscribe([record](const GroupFault&) { request_abort(*record); });
+  watch_.emplace(*record, [this, record] { tell_group(*read_fault(*record)); });
 }
 
 PeerWorkspace::~PeerWorkspace() {
@@ -119,15 +120,18 @@ void PeerWorkspace::check_reason_of_abort() const {
   faults.check();
 }
 
+void PeerWorkspace::tell_group(const FaultRecord& fault) const noexcept {
+  communicator_.state().bootstrap->abort(
+      {.code = error_of(fault).code(), .rank = fault.fault.rank, .sentence = what_ + ": " + to_string(fault)});
+}
+
 void PeerWorkspace::check() {
   if (const auto record = read_fault(*static_cast<const FaultRecord*>(record_.data()))) {
     if (record->fault.kind == FaultKind::aborted) {
       check_reason_of_abort();
     }
-    const Error error = error_of(*record);
-    communicator_.state().bootstrap->abort(
-        {.code = error.code(), .rank = record->fault.rank, .sentence = what_ + ": " + to_string(*record)});
-    throw error;
+    tell_group(*record);
+    throw error_of(*record);
   }
   communicator_.check();
 }

@@ -1,6 +1,7 @@
 // The memory that the ranks of a node share for one object (an AllReduce, an Exchange), and its faults.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/fault.hpp"
@@ -10,6 +11,7 @@
 #include "moelink/protocol/fault.hpp"
 #include "moelink/protocol/window.hpp"
 #include "peers/communicator_rendezvous.hpp"
+#include "peers/fault_watch.hpp"
 #include "runtime/pinned_buffer.hpp"
 #include "transports/peer_group.hpp"
 
@@ -45,6 +47,7 @@ class PeerWorkspace {
 
  private:
   void check_reason_of_abort() const;
+  void tell_group(const FaultRecord& fault) const noexcept;
 
   Communicator communicator_;
   std::string what_;
@@ -55,6 +58,7 @@ class PeerWorkspace {
   PinnedBuffer record_;  // one FaultRecord
   FaultContext fault_context_;
   FaultBoard::Subscription subscription_;
+  std::optional<FaultWatch> watch_;
 };
 
 }  // namespace moelink

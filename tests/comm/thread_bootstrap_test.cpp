@@ -168,5 +168,20 @@ TEST(AgreeOverRanks, RefusalOnOneRankIsAnErrorOnAllAndNoFault) {
   });
 }
 
+/// Rank 2 never comes; ranks 0 and 1 have waited for it in a way of their own. With another kDeadline for the agreement
+/// this would last until then.
+TEST(ThreadBootstrap, StepThatWaitedInVainDoesNotWaitAgainForTheSameRank) {
+  auto members = ThreadBootstrap::make_group(3);
+  const auto start = std::chrono::steady_clock::now();
+  on_members(members, [](Bootstrap& b) {
+    if (b.rank() == 2) return;
+    const auto wait = [&] {
+      if (b.rank() == 0) throw Error(ErrorCode::timeout, "no descriptor of rank 2");
+    };
+    expect_error(ErrorCode::timeout, {"no descriptor of rank 2"}, [&] { agree_over_ranks(b, "map", wait, kDeadline); });
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline / 2);
+}
+
 }  // namespace
 }  // namespace moelink

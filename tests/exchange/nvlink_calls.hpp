@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "exchange/ranks_case.hpp"
@@ -25,9 +26,13 @@ inline std::vector<RanksCall> clean_calls(const RanksShape& shape, int count) {
 /// One rank's side of such calls, on the host: any memory may be passed there.
 class CallLoop {
  public:
-  CallLoop(const Communicator& communicator, const RanksShape& shape, const std::vector<RanksCall>& calls)
+  /// `shared`: a stream that others use, too.
+  CallLoop(const Communicator& communicator, const RanksShape& shape, const std::vector<RanksCall>& calls,
+           std::shared_ptr<Stream> shared = nullptr)
       : exchange(communicator, shape.config()),
-        stream(Device::host(), {.num_threads = 1}),
+        stream_(shared != nullptr ? std::move(shared)
+                                  : std::make_shared<Stream>(Device::host(), Stream::Options{.num_threads = 1})),
+        stream(*stream_),
         calls_(calls),
         rank_(communicator.rank()),
         source_(rank_ / shape.tp_size) {
@@ -83,7 +88,12 @@ class CallLoop {
   }
 
   Exchange exchange;
-  Stream stream;
+
+ private:
+  std::shared_ptr<Stream> stream_;
+
+ public:
+  Stream& stream;
 
  private:
   const std::vector<RanksCall>& calls_;

@@ -102,6 +102,28 @@ TEST_P(RanksFault, SixtyQueuedCallsDoNotWaitSixtyDeadlines) {
   EXPECT_THROW(loops[0]->exchange.check(), Error);
 }
 
+/// One object after the other on one stream, then a call that all ranks must come to; nobody calls check().
+TEST_P(RanksFault, ObjectsBehindEachOtherAndACollectiveCallWaitOneDeadline) {
+  constexpr auto kLonger = 1s;
+  const auto group = ranks_on(Device::host(), shape, kLonger);
+  using Loops = std::vector<std::unique_ptr<CallLoop>>;
+  auto loops = on_every_rank(group, [&](const Communicator& communicator) {
+    const auto stream = std::make_shared<Stream>(Device::host(), Stream::Options{.num_threads = 1});
+    Loops of_rank;
+    for (int i = 0; i < 4; ++i) of_rank.push_back(std::make_unique<CallLoop>(communicator, shape, calls, stream));
+    return of_rank;
+  });
+  on_every_rank(group, [&](const Communicator& communicator) {
+    if (communicator.rank() == 2) return;
+    const Loops& mine = loops[static_cast<std::size_t>(communicator.rank())];
+    const auto start = Clock::now();
+    for (const auto& loop : mine) loop->enqueue(0, 0, false);
+    mine.front()->stream.synchronize();
+    expect_missing({"rank 2", "dispatch_receive"}, [&] { communicator.barrier(); });
+    EXPECT_LT(Clock::now() - start, 2 * kLonger);
+  });
+}
+
 TEST_P(RanksFault, ConfigurationsThatDifferAreRefusedOnEveryRank) {
   on_every_rank(communicators, [&](const Communicator& communicator) {
     ExchangeConfig config = shape.config();

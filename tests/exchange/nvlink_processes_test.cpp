@@ -56,5 +56,36 @@ TEST_F(NvlinkProcesses, KilledRankEndsTheOthersWithinTheDeadlineAndIsNamed) {
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || !MOELINK_HAVE_UCX
+constexpr bool kCanPut = false;  // UCX is not built with sanitizers
+#else
+constexpr bool kCanPut = true;
+#endif
+
+/// Ranks that have several objects behind each other, and come together after them; on one node and on several. Rank 0,
+/// which is stopped once, has the others' connections.
+class StoppedRank : public NvlinkProcesses, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(PerNode, StoppedRank, ::testing::Values("0", "1"));
+
+TEST_P(StoppedRank, EndsTheOthersAfterOneDeadlineAndIsNamed) {
+  const std::string ranks_per_node = GetParam();
+  if (ranks_per_node != "0" && !kCanPut) GTEST_SKIP() << "no UCX in this build, or one that a sanitizer cannot see";
+  for (const int victim : {0, 2}) {
+    testing::Job job(MOELINK_RANK_PROGRAM, 3, "2");
+    for (int rank = 0; rank < 3; ++rank) {
+      job.start(rank, {"queue", "1000000"},
+                {{"MOELINK_SOCKET_DIR", sockets_.path()},
+                 {"MOELINK_RANKS_PER_NODE", ranks_per_node},
+                 {"MOELINK_PUT", "ucx"}});
+    }
+    job.wait_until_ready();
+    std::this_thread::sleep_for(200ms);
+    job.rank(victim).signal(SIGSTOP);
+    job.expect_errors(victim, "rank " + std::to_string(victim), 2s + 2500ms);
+    job.rank(victim).signal(SIGKILL);
+    EXPECT_EQ(job.rank(victim).wait(40s), -SIGKILL);
+  }
+}
+
 }  // namespace
 }  // namespace moelink

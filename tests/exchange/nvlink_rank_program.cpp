@@ -1,9 +1,12 @@
 // One rank of an Exchange over processes:
 //
 //   nvlink_rank_program loop COUNT
+//   nvlink_rank_program queue COUNT
 //
-// joins by the environment (a test that starts processes, or mpirun), says "ready", dispatches and combines COUNT times, compares every output with the reference; 0 if all are
-// right. An Error is printed and becomes exit status 3, anything else 1.
+// joins by the environment (a test that starts processes, or mpirun), says "ready", dispatches and combines COUNT
+// times. loop compares every output with the reference; 0 if all are right. queue has four Exchanges on one stream, and
+// a barrier after each round, but never asks whether there was a fault. An Error is printed and becomes exit status 3,
+// anything else 1.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -11,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/environment.hpp"
 #include "exchange/nvlink_calls.hpp"
 #include "moelink/error.hpp"
 
@@ -23,14 +27,36 @@ void say(const std::string& words) {
   std::fflush(stdout);
 }
 
-int run(int count) {
-  const auto communicator = Communicator::from_environment({.device = Device::host(), .deadline = {}});
-  const test::RanksShape shape{.num_ranks = communicator.size(),
-                               .tp_size = communicator.size() % 2 == 0 ? 2 : 1,
-                               .num_experts = 10,
-                               .top_k = 3,
-                               .hidden = 64,
-                               .max_tokens = 250};
+test::RanksShape shape_of(const Communicator& communicator) {
+  return {.num_ranks = communicator.size(),
+          .tp_size = communicator.size() % 2 == 0 ? 2 : 1,
+          .num_experts = 10,
+          .top_k = 3,
+          .hidden = 64,
+          .max_tokens = 250,
+          .ranks_per_node = Environment::get().ranks_per_node};
+}
+
+int queue(const Communicator& communicator, int count) {
+  const test::RanksShape shape = shape_of(communicator);
+  const std::vector<test::RanksCall> calls = test::clean_calls(shape, 1);
+  const auto stream = std::make_shared<Stream>(Device::host(), Stream::Options{.num_threads = 1});
+  std::vector<std::unique_ptr<test::CallLoop>> loops;
+  for (int i = 0; i < 4; ++i) {
+    loops.push_back(std::make_unique<test::CallLoop>(communicator, shape, calls, stream));
+  }
+  communicator.barrier();
+  say("ready");
+  for (int call = 0; call < count; ++call) {
+    for (const auto& loop : loops) loop->enqueue(0, 0, false);
+    stream->synchronize();
+    communicator.barrier();
+  }
+  return 0;
+}
+
+int loop(const Communicator& communicator, int count) {
+  const test::RanksShape shape = shape_of(communicator);
   const std::vector<test::RanksCall> calls = test::clean_calls(shape, 12);
   test::CallLoop loop(communicator, shape, calls);
   say("ready");
@@ -48,9 +74,10 @@ int run(int count) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 3 || std::string_view(argv[1]) != "loop")
-      throw std::runtime_error("usage: nvlink_rank_program loop COUNT");
-    return run(std::atoi(argv[2]));
+    const std::string_view mode = argc == 3 ? argv[1] : "";
+    if (mode != "loop" && mode != "queue") throw std::runtime_error("usage: nvlink_rank_program loop|queue COUNT");
+    const auto communicator = Communicator::from_environment({.device = Device::host(), .deadline = {}});
+    return mode == "loop" ? loop(communicator, std::atoi(argv[2])) : queue(communicator, std::atoi(argv[2]));
   } catch (const Error& error) {
     say(error.what());
     return 3;

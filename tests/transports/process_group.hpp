@@ -45,6 +45,7 @@ class ProcessRendezvous final : public Rendezvous {
     meeting_.all_gather(rank_, mine, all);
   }
   void barrier() override { meeting_.barrier(); }
+  void give_up(std::string_view /*words*/) noexcept override {}
 
  private:
   ProcessMeeting& meeting_;

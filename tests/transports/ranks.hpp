@@ -77,6 +77,7 @@ class ThreadRendezvous final : public Rendezvous {
     point_.all_gather(rank_, mine, all);
   }
   void barrier() override { point_.barrier(); }
+  void give_up(std::string_view /*words*/) noexcept override {}
 
  private:
   MeetingPoint& point_;

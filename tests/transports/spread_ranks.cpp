@@ -42,6 +42,9 @@ class SpreadRendezvous final : public Rendezvous {
     }
   }
   void barrier() override { bootstrap_.barrier("a test's barrier", kPatience); }
+  void give_up(std::string_view words) noexcept override {
+    bootstrap_.abort({ErrorCode::timeout, bootstrap_.rank(), std::string(words)});
+  }
 
  private:
   Bootstrap& bootstrap_;
