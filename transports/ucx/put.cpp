@@ -11,6 +11,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <unordered_map>
@@ -19,16 +20,14 @@
 #include "base/environment.hpp"
 #include "base/system_error.hpp"
 #include "transports/put_check.hpp"
-#include "transports/ucx/library.hpp"
+#include "transports/ucx/worker.hpp"
 
 namespace moelink {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-/// How long a destructor lets UCX hand its last messages to the network.
-constexpr std::chrono::milliseconds kFarewell{500};
-/// A segment of tcp: the largest chunk of a mode, and headers.
-constexpr const char* kSegment = "132k";
+/// Steps of UCX that one poll() takes at most while they bring no event: who polls has other things to look at.
+constexpr int kMostSteps = 256;
 
 struct Header {
   std::uint64_t nonce = 0;  ///< the receiver's: whoever does not know it is a stranger
@@ -42,13 +41,10 @@ class UcxPut;
 
 struct Peer {
   UcxPut* owner = nullptr;
-  int rank = -1;
+  UcxEndpoint* endpoint = nullptr;  // null before connect()
   std::uint64_t nonce = 0;
-  ucp_ep_h endpoint = nullptr;
-  int in_flight = 0;             // puts of this rank
-  bool was_used = false;         // by puts of this rank
-  bool is_flushed = false;       // before it is closed
-  ucs_status_t status = UCS_OK;  // what the endpoint failed with
+  int in_flight = 0;  // puts of this rank
+  [[nodiscard]] int rank() const noexcept { return endpoint->rank; }
 };
 
 class UcxLocal final : public LocalRegion {
@@ -94,19 +90,16 @@ struct Receiving {
 
 class UcxPut final : public PutTransport {
  public:
-  explicit UcxPut(const PutOptions& options)
-      : ucx_(UcxLibrary::get()), options_(options), peers_(static_cast<std::size_t>(options.num_ranks)) {
-    if (::getrandom(&nonce_, sizeof(nonce_), 0) != static_cast<ssize_t>(sizeof(nonce_))) {
-      throw system_error("getrandom failed");
-    }
-    try {
-      create_worker();
-    } catch (...) {
-      destroy();
-      throw;
-    }
+  UcxPut(const UcxLibrary& ucx, const PutOptions& options)
+      : ucx_(ucx),
+        options_(options),
+        nonce_(random_nonce()),
+        peers_(static_cast<std::size_t>(options.num_ranks)),
+        worker_(ucx, options, kMessageId, &UcxPut::on_message, this) {}
+  ~UcxPut() override {
+    worker_.close_endpoints(/*gently=*/true);
+    end_requests();
   }
-  ~UcxPut() override { destroy(); }
 
   [[nodiscard]] PutKind kind() const noexcept override { return PutKind::ucx; }
   [[nodiscard]] std::string describe() const override {
@@ -114,13 +107,9 @@ class UcxPut final : public PutTransport {
   }
 
   [[nodiscard]] Bytes address() const override {
-    ucp_address_t* address = nullptr;
-    std::size_t length = 0;
-    check(ucx_.worker_get_address(worker_, &address, &length), "asking UCX for its address");
     ByteWriter writer;
     writer.u64(nonce_);
-    writer.block(std::as_bytes(std::span(reinterpret_cast<const char*>(address), length)));
-    ucx_.worker_release_address(worker_, address);
+    writer.block(worker_.address());
     return seal(PutKind::ucx, writer.bytes());
   }
 
@@ -128,17 +117,10 @@ class UcxPut final : public PutTransport {
     for (const int rank : options_.remotes) {
       ByteReader reader(unseal(PutKind::ucx, "address", rank, addresses[static_cast<std::size_t>(rank)]));
       Peer& peer = peers_[static_cast<std::size_t>(rank)];
-      peer.owner = this;
-      peer.rank = rank;
       peer.nonce = reader.u64();
-      const auto address = reader.block();
-      ucp_ep_params_t params{};
-      params.field_mask =
-          UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-      params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-      params.err_handler = {&UcxPut::on_broken, &peer};
-      check(ucx_.ep_create(worker_, &params, &peer.endpoint), text("connecting to rank ", rank));
+      worker_.connect(rank, reader.block());
+      peer.owner = this;
+      peer.endpoint = &worker_.endpoint(rank);
     }
   }
 
@@ -166,7 +148,8 @@ class UcxPut final : public PutTransport {
   [[nodiscard]] std::size_t poll(std::span<PutEvent> events) override {
     failure_.check();
     // While events wait for the caller there is no progress: what arrives meanwhile waits in the network.
-    while (events_.empty() && ucx_.worker_progress(worker_) != 0 && broken_rank_ == kNobody) {
+    for (int step = 0; step < kMostSteps && events_.empty() && broken_rank_ == kNobody; ++step) {
+      if (!worker_.progress()) break;
     }
     fail_if_broken();
     std::size_t count = 0;
@@ -179,15 +162,13 @@ class UcxPut final : public PutTransport {
 
   /// Regions that peers may write, by the number in their key.
   void open_region(std::uint64_t id, const PutMemory& memory) { regions_.emplace(id, Region{memory, 0}); }
-  /// After what is on its way into it.
+  /// After what is on its way into it: for a while. Then a peer is stopped in the middle, and without the connection
+  /// nobody writes; UCX completes what was being received.
   void close_region(std::uint64_t id) {
-    const auto is_written = [&] { return regions_.at(id).num_receiving != 0; };
-    const Deadline deadline = Deadline::after(kFarewell);
-    while (is_written() && !deadline.expired()) ucx_.worker_progress(worker_);
-    if (is_written()) {  // a peer is stopped in the middle: without the connection nobody writes
-      close_endpoints(/*gently=*/false);
-      // No deadline: who called frees the memory next, and a closed connection completes what it was receiving.
-      while (is_written()) ucx_.worker_progress(worker_);
+    const auto is_over = [&] { return regions_.at(id).num_receiving == 0; };
+    if (!worker_.progress_until(is_over, Deadline::after(kUcxPatience))) {
+      worker_.close_endpoints(/*gently=*/false);
+      if (!worker_.progress_until(is_over, Deadline::after(kUcxPatience))) worker_.keep(regions_.at(id).last_sender);
     }
     regions_.erase(id);
   }
@@ -196,105 +177,33 @@ class UcxPut final : public PutTransport {
   struct Region {
     PutMemory memory;
     int num_receiving = 0;
+    int last_sender = -1;  // of what is or was being received
   };
   static constexpr int kNobody = -2;
 
-  void check(ucs_status_t status, const std::string& what) const {
-    if (status != UCS_OK) {
-      throw Error(ErrorCode::system, text(what, " failed: ", ucx_.status_string(status)));
+  static std::uint64_t random_nonce() {
+    std::uint64_t nonce = 0;
+    if (::getrandom(&nonce, sizeof(nonce), 0) != static_cast<ssize_t>(sizeof(nonce))) {
+      throw system_error("getrandom failed");
     }
+    return nonce;
   }
 
-  /// By default UCX cuts what goes over tcp into pieces of 8 KB, which the receiver joins in memory of its own: one
-  /// more copy, and pages that come and go with every chunk, an eighth of all time. What the user sets stays.
-  void widen_segments(ucp_config_t& config) const {
-    const bool uses_tcp = Environment::process("UCX_TLS").value_or("tcp").find("tcp") != std::string::npos;
-    for (const char* name : {"TX_SEG_SIZE", "RX_SEG_SIZE"}) {
-      if (!uses_tcp || Environment::process(text("UCX_TCP_", name).c_str())) continue;
-      ucx_.config_modify(&config, name, kSegment);  // versions that know no such setting go on without
-    }
-  }
-
-  void create_worker() {
-    ucp_config_t* config = nullptr;
-    check(ucx_.config_read(nullptr, nullptr, &config), "reading the UCX_ variables");
-    widen_segments(*config);
-    ucp_params_t params{};
-    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
-    params.features = UCP_FEATURE_AM;
-    params.estimated_num_eps = options_.remotes.size();
-    const ucs_status_t status = ucx_.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
-    ucx_.config_release(config);
-    check(status, "starting UCX");
-    ucp_worker_params_t worker{};
-    worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-    worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // set up by one thread, then polled by another
-    check(ucx_.worker_create(context_, &worker, &worker_), "making a UCX worker");
-    ucp_am_handler_param_t handler{};
-    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-    handler.id = kMessageId;
-    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-    handler.cb = &UcxPut::on_message;
-    handler.arg = this;
-    check(ucx_.worker_set_am_recv_handler(worker_, &handler), "preparing UCX to receive");
-  }
-
-  void destroy() noexcept {
-    if (worker_ != nullptr) {
-      flush_endpoints();
-      close_endpoints(/*gently=*/true);
-      ucx_.worker_destroy(worker_);
-    }
-    if (context_ != nullptr) ucx_.cleanup(context_);
-  }
-
-  /// Has UCX hand over what endpoints still hold, as far as peers take it soon.
-  void flush_endpoints() noexcept {
-    std::vector<std::pair<Peer*, void*>> flushing;
-    for (Peer& peer : peers_) {
-      if (peer.endpoint == nullptr || !peer.was_used || peer.status != UCS_OK) continue;
-      const ucp_request_param_t params{};
-      flushing.emplace_back(&peer, ucx_.ep_flush_nbx(peer.endpoint, &params));
-    }
-    const Deadline deadline = Deadline::after(kFarewell);
-    for (const auto& [peer, request] : flushing) peer->is_flushed = finish(request, deadline);
-  }
-
-  /// Closes those that are open. Gently those that hold nothing; the others by force, which cancels what is under way:
-  /// UCX 1.13 ends the process if a worker goes with requests, and if a connection that is closed gently, but was never
-  /// used, is refused meanwhile.
-  void close_endpoints(bool gently) noexcept {
-    std::vector<void*> closing;
-    for (Peer& peer : peers_) {
-      if (peer.endpoint == nullptr) continue;
-      ucp_request_param_t params{};
-      params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      params.flags = gently && peer.is_flushed && peer.status == UCS_OK ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
-      closing.push_back(ucx_.ep_close_nbx(peer.endpoint, &params));
-      peer.endpoint = nullptr;
-    }
-    const Deadline deadline = Deadline::after(kFarewell);
-    for (void* request : closing) finish(request, deadline);
-  }
-
-  /// Whether a request has ended well by then.
-  bool finish(void* request, const Deadline& deadline) noexcept {
-    if (!UCS_PTR_IS_PTR(request)) return UCS_PTR_STATUS(request) == UCS_OK;
-    while (ucx_.request_check_status(request) == UCS_INPROGRESS && !deadline.expired()) ucx_.worker_progress(worker_);
-    const bool is_good = ucx_.request_check_status(request) == UCS_OK;
-    ucx_.request_free(request);
-    return is_good;
+  /// After the connections are closed, which completes what was under way, if only with an error.
+  void end_requests() noexcept {
+    const auto find_busy = [&] { return std::ranges::find_if(peers_, [](const Peer& p) { return p.in_flight != 0; }); };
+    const auto is_over = [&] { return find_busy() == peers_.end(); };
+    if (!worker_.progress_until(is_over, Deadline::after(kUcxPatience))) worker_.keep(find_busy()->rank());
   }
 
   /// False if the peer's queue is full.
   bool start(const Put& put) {
     const auto& target = static_cast<const UcxRemote&>(*put.target);
     Peer& peer = peers_[static_cast<std::size_t>(target.peer())];
-    if (peer.endpoint == nullptr) {
-      throw Error(ErrorCode::out_of_order, text("a put to rank ", target.peer(), " before connect()"));
+    if (peer.endpoint == nullptr || peer.endpoint->handle == nullptr) {
+      throw Error(ErrorCode::out_of_order, text("a put to rank ", target.peer(), ", to which there is no connection"));
     }
-    if (peer.status != UCS_OK) fail(peer.rank, peer.status);
+    if (peer.endpoint->status != UCS_OK) fail(peer.rank(), peer.endpoint->status);
     if (peer.in_flight == options_.send_depth) return false;
     auto* sending = new Sending{.peer = &peer,
                                 .token = put.token,
@@ -310,9 +219,9 @@ class UcxPut final : public PutTransport {
     params.user_data = sending;
     const std::byte* source = put.source != nullptr ? put.source->memory().data + put.source_offset_bytes : nullptr;
     ++peer.in_flight;
-    peer.was_used = true;
-    void* request =
-        ucx_.am_send_nbx(peer.endpoint, kMessageId, &sending->header, sizeof(Header), source, put.size_bytes, &params);
+    peer.endpoint->was_used = true;
+    void* request = ucx_.am_send_nbx(peer.endpoint->handle, kMessageId, &sending->header, sizeof(Header), source,
+                                     put.size_bytes, &params);
     if (!UCS_PTR_IS_PTR(request)) finish_send(sending, UCS_PTR_STATUS(request));
     return true;
   }
@@ -329,9 +238,9 @@ class UcxPut final : public PutTransport {
     Peer& peer = *sending->peer;
     --peer.in_flight;
     if (status == UCS_OK) {
-      events_.push_back({.kind = PutEvent::Kind::sent, .peer = peer.rank, .token = sending->token});
+      events_.push_back({.kind = PutEvent::Kind::sent, .peer = peer.rank(), .token = sending->token});
     } else {
-      note_broken(peer.rank, status);
+      note_broken(peer.rank(), status);
     }
     delete sending;
   }
@@ -381,7 +290,9 @@ class UcxPut final : public PutTransport {
     params.cb.recv_am = &UcxPut::on_fetched;
     params.user_data = receiving;
     ++region.num_receiving;
-    void* request = ucx_.am_recv_data_nbx(worker_, data, region.memory.data + header.offset_bytes, length, &params);
+    region.last_sender = header.sender;
+    void* request =
+        ucx_.am_recv_data_nbx(worker_.handle(), data, region.memory.data + header.offset_bytes, length, &params);
     if (!UCS_PTR_IS_PTR(request)) finish_fetch(receiving, UCS_PTR_STATUS(request));
     return UCS_INPROGRESS;
   }
@@ -405,11 +316,6 @@ class UcxPut final : public PutTransport {
     events_.push_back({.kind = PutEvent::Kind::arrived, .peer = sender, .immediate = immediate});
   }
 
-  /// A peer that leaves in good order breaks its connection, too: it is a failure if something was under way, or when
-  /// somebody puts to it.
-  static void on_broken(void* arg, ucp_ep_h /*endpoint*/, ucs_status_t status) {
-    static_cast<Peer*>(arg)->status = status;
-  }
   void note_broken(int rank, ucs_status_t status) {
     if (broken_rank_ != kNobody) return;
     broken_rank_ = rank;
@@ -427,9 +333,7 @@ class UcxPut final : public PutTransport {
   const UcxLibrary& ucx_;
   const bool user_says_when_ = Environment::process("UCX_RNDV_THRESH").has_value();
   PutOptions options_;
-  std::uint64_t nonce_ = 0;
-  ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
+  std::uint64_t nonce_;
   std::vector<Peer> peers_;  // by rank; never moves, for callbacks point into it
   std::unordered_map<std::uint64_t, Region> regions_;
   std::uint64_t last_region_ = 0;
@@ -437,6 +341,7 @@ class UcxPut final : public PutTransport {
   int broken_rank_ = kNobody;
   std::string blame_;
   FailureKeeper failure_;
+  UcxWorker worker_;  // goes first: its callbacks use the rest
 };
 
 UcxLocal::UcxLocal(UcxPut& transport, const PutMemory& memory, std::uint64_t id)
@@ -447,7 +352,12 @@ UcxLocal::~UcxLocal() { transport_.close_region(id_); }
 
 }  // namespace
 
-std::unique_ptr<PutTransport> make_ucx_put(const PutOptions& options) { return std::make_unique<UcxPut>(options); }
+std::unique_ptr<PutTransport> make_ucx_put(const PutOptions& options) {
+  return make_ucx_put_over(UcxLibrary::get(), options);
+}
+std::unique_ptr<PutTransport> make_ucx_put_over(const UcxLibrary& ucx, const PutOptions& options) {
+  return std::make_unique<UcxPut>(ucx, options);
+}
 
 }  // namespace moelink
 

@@ -7,7 +7,11 @@
 
 namespace moelink {
 
+struct UcxLibrary;
+
 /// UCX chooses the network (UCX_TLS, UCX_NET_DEVICES, ... are its own). Throws ErrorCode::unsupported if there is no UCX.
 [[nodiscard]] std::unique_ptr<PutTransport> make_ucx_put(const PutOptions& options);
+/// The same over functions of one's own, which outlive it; where there is UCX.
+[[nodiscard]] std::unique_ptr<PutTransport> make_ucx_put_over(const UcxLibrary& ucx, const PutOptions& options);
 
 }  // namespace moelink
