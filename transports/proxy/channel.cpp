@@ -1,6 +1,9 @@
 #include "transports/proxy/channel.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -68,6 +71,14 @@ Buffer zeroed(Device device, i64 size_bytes) {
   return buffer;
 }
 
+/// A proxy that is stuck may wake up and write flags.
+void keep_forever(PinnedBuffer memory) {
+  static auto* const kept = new std::vector<PinnedBuffer>;
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
+  kept->push_back(std::move(memory));
+}
+
 }  // namespace
 
 PutChannel::Memory PutChannel::memory(const PutChannelConfig& config, int num_ranks, int num_remotes) {
@@ -101,8 +112,7 @@ PutChannel::~PutChannel() {
     proxy_.close(view_.exchange);
   } catch (const std::exception& error) {
     warn_once(text("closing a channel of puts failed: ", error.what()));
-    // A proxy that is stuck may wake up and write flags: their memory stays.
-    (void)new PinnedBuffer(std::move(shared_));  // NOLINT(cppcoreguidelines-owning-memory)
+    keep_forever(std::move(shared_));
   }
 }
 
