@@ -36,6 +36,7 @@ void EngineFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str()
       ->group("Place");
+  payload.add_to(app, "Place");
   const auto size = [&](const char* name, std::int64_t& value, std::int64_t least, std::int64_t most,
                         const char* help) {
     app.add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str()->group("Cache");
@@ -63,6 +64,7 @@ ModelOptions EngineFlags::model_options() const {
     if (name == place.mode) options.mode = mode;
   }
   options.type = type_of(type, place.device());
+  options.payload = payload.value();
   options.parallelism = parallel == "data" ? Parallelism::data : Parallelism::tensor;
   const std::int64_t decode_rows = std::min(num_sequences, step_rows);
   options.limits = {.max_rows = step_rows,

@@ -6,6 +6,7 @@
 
 #include "engine/model/model.hpp"
 #include "perf/common/flags.hpp"
+#include "perf/common/quantization_flag.hpp"
 #include "perf/common/ranks.hpp"
 
 namespace moelink::engine {
@@ -18,6 +19,7 @@ struct EngineFlags {
   std::int64_t page_size = 16;
   std::int64_t step_rows = 256;
   std::int64_t num_sequences = 64;
+  perf::QuantizationFlag payload;
   perf::PlaceFlags place;
   perf::RankFlags ranks;
 

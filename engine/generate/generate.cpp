@@ -109,7 +109,8 @@ double generate(const Communicator& communicator, const Job& job) {
   totals.add(engine.stats());
   const Totals all = sum_over_ranks(communicator, totals);
   if (first) {
-    fmt::print(stderr, "moelink-generate: {}\n", summary_of(all, communicator.size(), load_s));
+    fmt::print(stderr, "moelink-generate: {}\n",
+               summary_of(all, communicator.size(), load_s, job.settings.model.payload));
   }
   return all.num_failed;
 }

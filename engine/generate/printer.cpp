@@ -65,16 +65,18 @@ void Totals::add(const Totals& other) {
   combine_us += other.combine_us;
 }
 
-std::string summary_of(const Totals& totals, int num_ranks, double load_s) {
+std::string summary_of(const Totals& totals, int num_ranks, double load_s, Quantization payload) {
   const auto mean_ms = [](double us, double count) { return count == 0 ? 0.0 : us / count / 1000; };
   const auto percent = [&](double us) { return totals.measured_us == 0 ? 0.0 : 100 * us / totals.measured_us; };
+  const std::string rows = payload == Quantization::none ? "" : fmt::format(" of rows as {}", name_of(payload));
   return fmt::format(
       "{} rank{}, loaded in {:.1f} s; {:.0f} prompt tokens ({:.0f} found in the cache), {:.0f} generated; time to "
       "first "
-      "token {:.1f} ms, per token {:.1f} ms; of the steps, dispatch {:.1f} %, combine {:.1f} %",
+      "token {:.1f} ms, per token {:.1f} ms; of the steps, dispatch{} {:.1f} %, combine {:.1f} %",
       num_ranks, num_ranks == 1 ? "" : "s", load_s, totals.num_prompt_tokens, totals.num_reused_tokens,
       totals.num_tokens, mean_ms(totals.first_token_us, totals.num_first),
-      mean_ms(totals.between_tokens_us, totals.num_between), percent(totals.dispatch_us), percent(totals.combine_us));
+      mean_ms(totals.between_tokens_us, totals.num_between), rows, percent(totals.dispatch_us),
+      percent(totals.combine_us));
 }
 
 }  // namespace moelink::engine

@@ -7,6 +7,7 @@
 
 #include "engine/requests/engine.hpp"
 #include "engine/requests/request.hpp"
+#include "moelink/types.hpp"
 
 namespace moelink::engine {
 
@@ -47,6 +48,6 @@ struct Totals {
 };
 
 /// One line for stderr.
-[[nodiscard]] std::string summary_of(const Totals& totals, int num_ranks, double load_s);
+[[nodiscard]] std::string summary_of(const Totals& totals, int num_ranks, double load_s, Quantization payload);
 
 }  // namespace moelink::engine

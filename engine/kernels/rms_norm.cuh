@@ -33,6 +33,7 @@ struct RmsNormArgs {
   const void* weight;       ///< [hidden]
   void* output;             ///< [num_rows, hidden]
   void* rest;               ///< [num_rows, hidden] what rounding the output leaves; or null
+  void* in_bf16;            ///< [num_rows, hidden] the output once more, rounded; or null
   i64 num_rows;
 };
 
@@ -92,6 +93,10 @@ struct RmsNorm {
       for (int i = 0; i < kWidth; ++i) values[i] *= scale * weights[i];
       store_chunk<E>(row_at<E>(args.output, row, spec().hidden), c, values);
       if (args.rest != nullptr) store_rest<E>(row_at<E>(args.rest, row, spec().hidden), c, values);
+      if (args.in_bf16 != nullptr) {
+        void* rounded = row_at<Element::bfloat16>(args.in_bf16, row, spec().hidden);
+        for (int i = 0; i < kWidth; ++i) store_element<Element::bfloat16>(rounded, c * kWidth + i, values[i]);
+      }
     }
   }
 };

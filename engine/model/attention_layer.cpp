@@ -68,6 +68,7 @@ void AttentionLayer::run(const Step& step, const Cache& cache, const float* angl
                           .weight = input_norm_.data(),
                           .output = act.normalised.data(),
                           .rest = step.rest_of(act.normalised, hidden_, step.type, in_parts),
+                          .in_bf16 = nullptr,
                           .num_rows = num_rows},
                          step.stream);
   step.products.dense(heads_, act.normalised.data(), step.rows_of_product(in_parts), act.heads.data(),

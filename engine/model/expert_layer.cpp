@@ -1,7 +1,13 @@
 #include "engine/model/expert_layer.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
 #include "engine/base/text.hpp"
 #include "engine/model/kernels.hpp"
+#include "moelink/device/primitives/minifloat.cuh"
 
 namespace moelink::engine {
 namespace {
@@ -32,6 +38,12 @@ ExpertLayer::ExpertLayer(WeightLoader& loader, const ModelConfig& config, const 
         .name = std::move(name), .num_rows = rows, .num_columns = columns, .rows = {0, rows}, .columns = {0, columns}};
   };
   norm_ = loader.vector(prefix + "post_attention_layernorm.weight", hidden_, {0, hidden_});
+  // The largest that a normalised element can be is sqrt(hidden) times its weight: with it a block's scale is the
+  // largest e4m3 has, so that none is too large and small ones keep their bits.
+  constexpr float kLargest = kLargestE4m3 * kLargestE2m1;
+  const float most =
+      std::sqrt(static_cast<float>(hidden_)) * loader.largest(prefix + "post_attention_layernorm.weight", hidden_);
+  tensor_scale_ = loader.floats(std::array{std::max(most / kLargest, std::numeric_limits<float>::min())});
   router_ = loader.load({whole(prefix + names.block + "gate.weight", config.num_experts, hidden_)});
   gate_up_ = loader.allocate(shard.experts.size(), 2 * intermediate_, hidden_);
   down_ = loader.allocate(shard.experts.size(), hidden_, intermediate_);
@@ -61,6 +73,7 @@ void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
                                   .weight = norm_.data(),
                                   .output = act.normalised.data(),
                                   .rest = step.rest_of(act.normalised, hidden_, step.type, in_parts),
+                                  .in_bf16 = act.sent.data(),
                                   .num_rows = step.rows.num_rows},
                                  step.stream);
   step.products.dense(router_, act.normalised.data(), step.rows_of_product(in_parts), act.router.data(),
@@ -77,11 +90,37 @@ void ExpertLayer::route(const Step& step, std::int32_t* expert_ids) const {
 
 void ExpertLayer::compute(const Step& step, const ExpertBatch& batch, const RowGroups& groups, void* output) const {
   Activations& act = step.act;
-  step.products.grouped(gate_up_, groups, batch.rows.data, act.gate_up.data(), step.stream);
+  const void* input = step.payload == Quantization::none ? batch.rows.data : act.expert_in.data();
+  step.products.grouped(gate_up_, groups, input, act.gate_up.data(), step.stream);
   step.kernels.swiglu(
       {.gate_up = act.gate_up.data(), .output = act.gated.data(), .num_rows = batch.offsets + batch.num_local_experts},
       batch.capacity, step.stream);
   step.products.grouped(down_, groups, act.gated.data(), output, step.stream);
+}
+
+ExpertBatch ExpertLayer::dispatch(const Step& step, Exchange& exchange, const std::int32_t* expert_ids) const {
+  Activations& act = step.act;
+  const bool quantizes = step.payload != Quantization::none;
+  const bool rounds = quantizes && step.type == DataType::float32;
+  ExpertBatch batch = exchange.dispatch({.tokens = {.data = rounds ? act.sent.data() : act.normalised.data(),
+                                                    .type = rounds ? DataType::bfloat16 : step.type,
+                                                    .rows = step.rows.num_rows,
+                                                    .columns = hidden_},
+                                         .expert_ids = {.data = expert_ids},
+                                         .weights = act.weights.as<float>(),
+                                         .quantize = step.payload,
+                                         .tensor_scale = tensor_scale_.as<float>()},
+                                        step.stream);
+  if (quantizes) {
+    step.kernels.dequantize({.rows = batch.rows.data,
+                             .scales = batch.scales.data,
+                             .scale_stride_bytes = batch.scales.stride_bytes(),
+                             .tensor_scale = tensor_scale_.as<float>(),
+                             .output = act.expert_in.data(),
+                             .num_rows = batch.offsets + batch.num_local_experts},
+                            batch.capacity, step.stream);
+  }
+  return batch;
 }
 
 void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert_ids, ExchangeTimer& timer) const {
@@ -90,11 +129,7 @@ void ExpertLayer::run(const Step& step, Exchange& exchange, std::int32_t* expert
   }
   Activations& act = step.act;
   timer.begin_dispatch(step.stream);
-  const ExpertBatch batch = exchange.dispatch(
-      {.tokens = {.data = act.normalised.data(), .type = step.type, .rows = step.rows.num_rows, .columns = hidden_},
-       .expert_ids = {.data = expert_ids},
-       .weights = act.weights.as<float>()},
-      step.stream);
+  const ExpertBatch batch = dispatch(step, exchange, expert_ids);
   timer.end_dispatch(step.stream);
   const MutableMatrixView output = exchange.expert_output_buffer(step.type);
   RowGroups groups{.offsets = batch.offsets, .counts = batch.counts};

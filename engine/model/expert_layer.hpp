@@ -23,12 +23,14 @@ class ExpertLayer {
 
  private:
   void route(const Step& step, std::int32_t* expert_ids) const;
+  [[nodiscard]] ExpertBatch dispatch(const Step& step, Exchange& exchange, const std::int32_t* expert_ids) const;
   /// From the rows of a dispatch to the outputs of its experts.
   void compute(const Step& step, const ExpertBatch& batch, const RowGroups& groups, void* output) const;
 
   std::int64_t hidden_;
   std::int64_t intermediate_;
   Buffer norm_;
+  Buffer tensor_scale_;  ///< one float: nvfp4's, for what `norm_` can give
   Weights router_;
   Weights gate_up_;  ///< of each local expert: gates, then ups
   Weights down_;

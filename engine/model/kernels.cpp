@@ -34,6 +34,33 @@ void check_chunks(const char* what, std::int64_t elements, std::int64_t multiple
   }
 }
 
+QuantFormat format_of(Quantization payload) {
+  switch (payload) {
+    case Quantization::none:
+      break;
+    case Quantization::fp8:
+      return QuantFormat::fp8;
+    case Quantization::fp8_pow2:
+      return QuantFormat::fp8_pow2;
+    case Quantization::mxfp8:
+      return QuantFormat::mxfp8;
+    case Quantization::mxfp4:
+      return QuantFormat::mxfp4;
+    case Quantization::nvfp4:
+      return QuantFormat::nvfp4;
+  }
+  return QuantFormat::none;
+}
+
+/// Rows travel in units of sixteen bytes.
+void check_payload(std::int64_t hidden, QuantFormat format, Quantization payload) {
+  const std::int64_t multiple = 16 * hidden / std::max<std::int64_t>(quant_bytes(format, hidden), 1);
+  if (quant_bytes(format, hidden) % 16 != 0) {
+    throw Error(ErrorCode::unsupported, text("hidden_size is ", hidden, "; rows quantised to ", name_of(payload),
+                                             " need a multiple of ", multiple, ": use another payload, or none"));
+  }
+}
+
 HeadNorm head_norm_of(QkNorm norm) {
   switch (norm) {
     case QkNorm::per_head:
@@ -84,8 +111,8 @@ HeadsSpec heads_spec(const ModelConfig& config, const Shard& shard, Element elem
 }  // namespace
 
 ModelKernels::Handles ModelKernels::add_all(KernelSet& set, Device device, const ModelConfig& config,
-                                            const Shard& shard, DataType type, DataType block_type,
-                                            std::int64_t page_size) {
+                                            const Shard& shard, const ModelTypes& types, std::int64_t page_size) {
+  const DataType type = types.model;
   const Element element = element_of(type);
   const std::int64_t width = chunk_width(element);
   check_chunks("hidden_size", config.hidden, width, type);
@@ -102,7 +129,7 @@ ModelKernels::Handles ModelKernels::add_all(KernelSet& set, Device device, const
                        .threads = threads(kRowThreads),
                        .element = element,
                        .adds = adds,
-                       .delta = element_of(block_type)};
+                       .delta = element_of(types.block)};
   };
   const HeadsSpec heads = heads_spec(config, shard, element, page_size, threads(kHeadThreads));
   Handles handles{
@@ -117,25 +144,31 @@ ModelKernels::Handles ModelKernels::add_all(KernelSet& set, Device device, const
                                  .threads = threads(kHeadThreads),
                                  .normalises = config.normalise_top_k}),
       .swiglu = set.add<Swiglu>(
-          {.intermediate = config.expert_intermediate, .threads = threads(kRowThreads), .element = element})};
+          {.intermediate = config.expert_intermediate, .threads = threads(kRowThreads), .element = element}),
+      .dequantize = {}};
+  if (const QuantFormat format = format_of(types.payload); format != QuantFormat::none) {
+    check_payload(config.hidden, format, types.payload);
+    handles.dequantize = set.add<Dequantize>(
+        {.hidden = config.hidden, .threads = threads(kRowThreads), .format = format, .element = element});
+  }
   if (heads.norm == HeadNorm::all_heads) {
     handles.squares = set.add<HeadSquares>(heads);
   }
   return handles;
 }
 
-KernelSet ModelKernels::set_for(Device device, const ModelConfig& config, const Shard& shard, DataType type,
-                                DataType block_type, std::int64_t page_size) {
+KernelSet ModelKernels::set_for(Device device, const ModelConfig& config, const Shard& shard, const ModelTypes& types,
+                                std::int64_t page_size) {
   KernelSet set(device, kernel_headers());
-  (void)add_all(set, device, config, shard, type, block_type, page_size);
+  (void)add_all(set, device, config, shard, types, page_size);
   return set;
 }
 
-ModelKernels::ModelKernels(Device device, const ModelConfig& config, const Shard& shard, DataType type,
-                           DataType block_type, std::int64_t page_size)
+ModelKernels::ModelKernels(Device device, const ModelConfig& config, const Shard& shard, const ModelTypes& types,
+                           std::int64_t page_size)
     : on_host_(device.is_host()) {
   KernelSet set(device, kernel_headers());
-  kernels_ = add_all(set, device, config, shard, type, block_type, page_size);
+  kernels_ = add_all(set, device, config, shard, types, page_size);
   set.load();
 }
 
@@ -144,6 +177,12 @@ int ModelKernels::grid(std::int64_t items, std::int64_t items_per_block) const {
   const std::int64_t most = on_host_ ? std::thread::hardware_concurrency() : kMaxGrid;
   const std::int64_t blocks = on_host_ ? items : (items + items_per_block - 1) / items_per_block;
   return static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
+}
+
+int ModelKernels::grid_for_at_most(std::int64_t items) const {
+  // The bound is far above what most steps have: a few blocks per SM go round as often as it takes.
+  constexpr std::int64_t kMostBlocks = 2048;
+  return grid(std::min(items, kMostBlocks * kRowThreads), kRowThreads);
 }
 
 void ModelKernels::embed(const EmbeddingArgs& args, StreamView stream) const {
@@ -183,11 +222,13 @@ void ModelKernels::route(const RouterArgs& args, StreamView stream) const {
 
 void ModelKernels::swiglu(const SwigluArgs& args, std::int64_t max_rows, StreamView stream) const {
   const SwigluSpec& spec = kernels_.swiglu.spec();
-  // The bound is far above what most steps have: a few blocks per SM go round as often as it takes.
-  constexpr std::int64_t kMostBlocks = 2048;
-  const std::int64_t chunks =
-      std::min(max_rows * (spec.intermediate / chunk_width(spec.element)), kMostBlocks * kRowThreads);
-  kernels_.swiglu.launch({.grid = grid(chunks, kRowThreads)}, args, stream);
+  const std::int64_t chunks = max_rows * (spec.intermediate / chunk_width(spec.element));
+  kernels_.swiglu.launch({.grid = grid_for_at_most(chunks)}, args, stream);
+}
+
+void ModelKernels::dequantize(const DequantizeArgs& args, std::int64_t max_rows, StreamView stream) const {
+  const std::int64_t units = max_rows * (kernels_.dequantize.spec().hidden / Dequantize::kUnit);
+  kernels_.dequantize.launch({.grid = grid_for_at_most(units)}, args, stream);
 }
 
 }  // namespace moelink::engine

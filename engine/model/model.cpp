@@ -54,7 +54,8 @@ ExchangeConfig exchange_config(const ModelConfig& config, const ModelOptions& op
           .top_k = config.top_k,
           .hidden = config.hidden,
           .max_tokens = options.limits.max_rows,
-          .payloads = {Payload{.type = options.type}},
+          .payloads = {Payload{.type = options.payload == Quantization::none ? options.type : DataType::bfloat16,
+                               .quantize = options.payload}},
           .combine_types = {CombineTypes{.expert_output = options.type, .output = DataType::float32}},
           .own_expert_output = true};
 }
@@ -158,7 +159,7 @@ Model::Impl::Impl(const Communicator& comm, const ModelConfig& model_config, con
       }()),
       shard(shard_of(config, head_share(comm, options), local_experts(comm, config.num_experts))),
       products(Products::make(device, options.type)),
-      kernels(device, config, shard, options.type, block_type(), options.limits.page_size),
+      kernels(device, config, shard, {options.type, block_type(), options.payload}, options.limits.page_size),
       exchange(comm, exchange_config(config, options, comm.size())),
       inputs(device, config, options.limits),
       timer(device, options.time_exchange ? config.num_layers : 0) {
@@ -185,6 +186,7 @@ void Model::Impl::allocate() {
   const std::int64_t parts = options.type == DataType::float32 ? 1 : 2;
   const std::int64_t rows_in_parts = std::max(rows, parts * std::min(rows, options.limits.max_decode_rows));
   const std::int64_t expert_rows = exchange.expert_output_buffer(options.type).rows;
+  const bool quantizes = options.payload != Quantization::none;
   act = {
       .x = buffer(rows * config.hidden, sizeof(float)),
       .normalised = buffer(parts * rows * config.hidden, element),
@@ -195,12 +197,18 @@ void Model::Impl::allocate() {
       .router = buffer(parts * rows * config.num_experts, sizeof(float)),
       .expert_ids = buffer(rows * config.top_k * (options.keep_routing ? config.num_layers : 1), sizeof(std::int32_t)),
       .weights = buffer(rows * config.top_k, sizeof(float)),
+      .sent = buffer(quantizes && options.type == DataType::float32 ? rows * config.hidden : 0, sizeof(std::uint16_t)),
+      .expert_in = buffer(quantizes ? expert_rows * config.hidden : 0, element),
       .gate_up = buffer(expert_rows * 2 * config.expert_intermediate, element),
       .gated = buffer(expert_rows * config.expert_intermediate, element),
       .last = buffer(logit_rows * config.hidden, element),
       .logits = buffer(logit_rows * config.vocab_size, sizeof(float))};
   const std::int64_t page_elements = shard.kv_heads.size() * options.limits.page_size * config.head_dim;
   cache = buffer(config.num_layers * 2 * options.limits.num_pages * page_elements, element);
+  // What was never written can be attended to in a measurement, and must be a number there.
+  const Stream stream(device);
+  fill_bytes(cache.data(), 0, cache.size_bytes(), stream);
+  stream.synchronize();
 }
 
 void Model::Impl::load_weights(const WeightSource& weights) {
@@ -252,6 +260,7 @@ void Model::Impl::run(const StepShape& shape, StreamView stream) {
                   .kernels = kernels,
                   .products = *products,
                   .type = options.type,
+                  .payload = options.payload,
                   .block_type = block_type(),
                   .few_rows = shape.num_rows <= options.limits.max_decode_rows,
                   .counts_on_host = !device.is_host() && shape.num_rows > options.limits.max_decode_rows,
@@ -281,6 +290,7 @@ void Model::Impl::finish(const Step& step, std::int64_t num_logit_rows) {
                      .weight = final_norm.data(),
                      .output = act.last.data(),
                      .rest = nullptr,
+                     .in_bf16 = nullptr,
                      .num_rows = num_logit_rows},
                     step.stream);
   products->dense(head, act.last.data(), num_logit_rows, act.logits.data(), DataType::float32, step.stream);

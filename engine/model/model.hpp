@@ -40,6 +40,9 @@ struct ModelOptions {
   DataType type = DataType::float32;  ///< of weights and activations: float32 or bfloat16
   Parallelism parallelism = Parallelism::tensor;
   Mode mode = Mode::automatic;  ///< how rows travel to experts
+  /// What they are rounded to on the way, in every mode, also where they do not leave the device; experts read the
+  /// values that this stands for. The router reads what was not rounded. What experts give comes back unrounded.
+  Quantization payload = Quantization::none;
   ModelLimits limits = {};
   bool keep_routing = false;   ///< expert_ids() of every layer are kept
   bool time_exchange = false;  ///< exchange_time() can be measured, and is from the start

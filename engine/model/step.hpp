@@ -27,6 +27,8 @@ struct Activations {
   Buffer router;      ///< [num_experts] float; in parts
   Buffer expert_ids;  ///< [top_k] int32, of all layers if they are kept
   Buffer weights;     ///< [top_k] float
+  Buffer sent;        ///< [hidden] bf16, what dispatch quantises where the model's type is none it can
+  Buffer expert_in;   ///< [rows of the exchange, hidden], where rows are quantised on their way
   Buffer gate_up;     ///< [rows of the exchange, 2 * expert_intermediate]
   Buffer gated;       ///< [rows of the exchange, expert_intermediate]
   Buffer last;        ///< [max_logit_rows, hidden]
@@ -40,10 +42,11 @@ struct Step {
   Activations& act;
   const ModelKernels& kernels;
   Products& products;
-  DataType type;        ///< the model's
-  DataType block_type;  ///< of what attention gives: float, or the model's if it is summed over ranks
-  bool few_rows;        ///< at most ModelLimits::max_decode_rows
-  bool counts_on_host;  ///< experts wait for the host to learn the counts: for many rows, and never in a captured step
+  DataType type;         ///< the model's
+  Quantization payload;  ///< of rows on their way to experts
+  DataType block_type;   ///< of what attention gives: float, or the model's if it is summed over ranks
+  bool few_rows;         ///< at most ModelLimits::max_decode_rows
+  bool counts_on_host;   ///< experts wait for the host to learn the counts: for many rows, and never in a captured step
   bool wait_before_copies;  ///< Model::copy_logits says why
   StreamView stream;
 

@@ -1,6 +1,9 @@
 #include "engine/model/weight_loader.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <numeric>
 
 #include "engine/files/element_convert.hpp"
 
@@ -44,12 +47,10 @@ Weights WeightLoader::load(const std::vector<MatrixSlice>& slices) {
 }
 
 Buffer WeightLoader::upload(std::span<const float> values) {
-  Buffer buffer(device_, values.size() * size_of(type_));
   if (type_ == DataType::float32) {
-    copy_bytes(buffer.data(), values.data(), buffer.size_bytes(), stream_);
-    stream_.synchronize();
-    return buffer;
+    return floats(values);
   }
+  Buffer buffer(device_, values.size() * size_of(type_));
   std::vector<std::uint16_t> rounded(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     rounded[i] = bfloat16_of(values[i]);
@@ -63,6 +64,20 @@ Buffer WeightLoader::vector(const std::string& name, std::int64_t size, Range ra
   values_.resize(static_cast<std::size_t>(range.size()));
   source_.read(name, std::array{size}, range.begin, values_);
   return upload(values_);
+}
+
+float WeightLoader::largest(const std::string& name, std::int64_t size) {
+  values_.resize(static_cast<std::size_t>(size));
+  source_.read(name, std::array{size}, 0, values_);
+  return std::accumulate(values_.begin(), values_.end(), 0.0F,
+                         [](float most, float value) { return std::max(most, std::abs(value)); });
+}
+
+Buffer WeightLoader::floats(std::span<const float> values) const {
+  Buffer buffer(device_, values.size_bytes());
+  copy_bytes(buffer.data(), values.data(), buffer.size_bytes(), stream_);
+  stream_.synchronize();
+  return buffer;
 }
 
 Buffer WeightLoader::matrix(const std::string& name, std::int64_t num_rows, std::int64_t num_columns) {

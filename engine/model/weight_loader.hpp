@@ -39,6 +39,10 @@ class WeightLoader {
 
   /// Elements [range) of a vector of `size` elements, in the model's type.
   [[nodiscard]] Buffer vector(const std::string& name, std::int64_t size, Range range);
+  /// The largest magnitude in a vector.
+  [[nodiscard]] float largest(const std::string& name, std::int64_t size);
+  /// Numbers in fp32, whatever the model's type.
+  [[nodiscard]] Buffer floats(std::span<const float> values) const;
   /// A whole matrix, row-major, in the model's type.
   [[nodiscard]] Buffer matrix(const std::string& name, std::int64_t num_rows, std::int64_t num_columns);
 

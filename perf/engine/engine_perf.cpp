@@ -38,9 +38,10 @@ int measure(const EngineFlags& flags, std::ostream& out) {
                     {"#wrong", "", 7}});
   const engine::ModelConfig& config = settings.config;
   table.comment(fmt::format(
-      "{} layers of hidden {}, {} heads ({} kv) of {}, {} experts of {}, top {}; vocabulary {}; {}; {}",
+      "{} layers of hidden {}, {} heads ({} kv) of {}, {} experts of {}, top {}; vocabulary {}; {}; payload {}; {}",
       config.num_layers, config.hidden, config.num_heads, config.num_kv_heads, config.head_dim, config.num_experts,
-      config.expert_intermediate, config.top_k, config.vocab_size, name_of(settings.type), settings.device.name()));
+      config.expert_intermediate, config.top_k, config.vocab_size, name_of(settings.type), name_of(settings.payload),
+      settings.device.name()));
   table.comment("dispatch and combine: their part of a step that is launched call by call, with events between");
   table.header();
   bool good = true;

@@ -41,6 +41,7 @@ void EngineFlags::add_to(CLI::App& app) {
   size("--width", width, "intermediate elements of an expert");
   size("--vocabulary", vocabulary, "tokens");
   app.add_option("--type", type, "bf16 or fp32")->capture_default_str()->group("Model");
+  payload.add_to(app, "Model");
   app.add_option("--prefill", prefill, "rows of a prompt's chunk, a list")->capture_default_str()->group("Steps");
   app.add_option("--decode", decode, "rows of a decode step, a list")->capture_default_str()->group("Steps");
   app.add_option("--context", context, "positions that rows of decode attend to")
@@ -54,6 +55,7 @@ void EngineFlags::add_to(CLI::App& app) {
 EngineSettings::EngineSettings(const EngineFlags& flags)
     : device(flags.place.device()),
       type(type_of(flags.type)),
+      payload(flags.payload.value()),
       prefill(rows_of(flags.prefill, "--prefill")),
       decode(rows_of(flags.decode, "--decode")),
       context(flags.context),

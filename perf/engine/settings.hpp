@@ -8,6 +8,7 @@
 #include "engine/model/config.hpp"
 #include "moelink/types.hpp"
 #include "perf/common/flags.hpp"
+#include "perf/common/quantization_flag.hpp"
 
 namespace moelink::perf {
 
@@ -27,6 +28,7 @@ struct EngineFlags {
   std::int64_t context = 1024;
   std::string type = "bf16";
   int samples = 20;
+  QuantizationFlag payload;
   PlaceFlags place;
 
   void add_to(CLI::App& app);
@@ -38,6 +40,7 @@ struct EngineSettings {
   Device device;
   engine::ModelConfig config;
   DataType type = DataType::bfloat16;
+  Quantization payload = Quantization::none;
   std::vector<std::int64_t> prefill;  ///< rows of one step, of one sequence
   std::vector<std::int64_t> decode;   ///< rows of one step, each of a sequence of its own
   std::int64_t context = 0;           ///< positions that decode attends to

@@ -19,6 +19,7 @@ engine::ModelOptions options_of(const EngineSettings& settings) {
   const std::int64_t positions = std::max(most_prefill, settings.context);
   const std::int64_t pages_of_sequence = (positions + kPageSize - 1) / kPageSize;
   return {.type = settings.type,
+          .payload = settings.payload,
           .limits = {.max_rows = std::max(most_prefill, most_decode),
                      .max_decode_rows = most_decode,
                      .max_logit_rows = most_decode,

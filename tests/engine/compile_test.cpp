@@ -16,6 +16,7 @@ namespace {
 struct Case {
   ModelConfig config;
   DataType type;
+  Quantization payload = Quantization::none;
 };
 
 /// The layer shapes of models that people run, one of those in tests/data, and heads of odd sizes.
@@ -42,10 +43,10 @@ std::vector<Case> cases() {
   ModelConfig odd = qwen;
   odd.head_dim = 96;
   odd.qk_norm = QkNorm::none;
-  return {{qwen, DataType::bfloat16},
-          {olmoe, DataType::bfloat16},
-          {wide, DataType::float32},
-          {odd, DataType::bfloat16},
+  return {{qwen, DataType::bfloat16, Quantization::nvfp4},
+          {olmoe, DataType::bfloat16, Quantization::fp8},
+          {wide, DataType::float32, Quantization::mxfp8},
+          {odd, DataType::bfloat16, Quantization::mxfp4},
           {read_model_config(testing::data_folder("tiny-qwen3-moe")), DataType::float32}};
 }
 
@@ -54,12 +55,12 @@ class EngineKernelsTest : public ::testing::TestWithParam<const char*> {};
 TEST_P(EngineKernelsTest, CompileWithoutSpills) {
   MOELINK_NEEDS_NVRTC();
   std::size_t num_kernels = 0;
-  for (const auto& [config, type] : cases()) {
+  for (const auto& [config, type, payload] : cases()) {
     const Shard shard = shard_of(config, {}, {0, config.num_experts});
     // As where heads are split over ranks, or not.
     const DataType block_type = config.qk_norm == QkNorm::all_heads ? type : DataType::float32;
     for (const KernelReport& report :
-         ModelKernels::set_for(Device::cuda(0), config, shard, type, block_type, 16).warm_up(GetParam())) {
+         ModelKernels::set_for(Device::cuda(0), config, shard, {type, block_type, payload}, 16).warm_up(GetParam())) {
       EXPECT_EQ(report.spilled_bytes, 0) << report.name << ", head_dim " << config.head_dim << ", " << name_of(type);
       EXPECT_LE(report.registers, 255);
       ++num_kernels;
@@ -74,7 +75,7 @@ TEST_P(EngineKernelsTest, CompileWithoutSpills) {
     EXPECT_EQ(report.spilled_bytes, 0) << report.name;
     ++num_kernels;
   }
-  EXPECT_GE(num_kernels, 39U);
+  EXPECT_GE(num_kernels, 43U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, EngineKernelsTest, ::testing::Values("sm_90a", "sm_100a"),
@@ -82,10 +83,10 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EngineKernelsTest, ::testing::Values("sm
 
 TEST(EngineKernels, ShapesWithoutKernelsAreNamed) {
   ModelConfig config = read_model_config(testing::data_folder("tiny-qwen3-moe"));
-  const auto expect_refused = [&](const std::string& word) {
+  const auto expect_refused = [&](const std::string& word, Quantization payload = Quantization::none) {
     const Shard shard = shard_of(config, {}, {0, config.num_experts});
     moelink::testing::expect_error(ErrorCode::unsupported, {word}, [&] {
-      (void)ModelKernels::set_for(Device::host(), config, shard, DataType::bfloat16, DataType::float32, 16);
+      (void)ModelKernels::set_for(Device::host(), config, shard, {DataType::bfloat16, DataType::float32, payload}, 16);
     });
   };
   config.hidden = 132;
@@ -95,6 +96,11 @@ TEST(EngineKernels, ShapesWithoutKernelsAreNamed) {
   expect_refused("head_dim is 24");
   config.head_dim = 1024;
   expect_refused("head_dim is 1024");
+  config.head_dim = 32;
+  config.hidden = 40;
+  expect_refused("rows quantised to fp8 need a multiple of 16", Quantization::fp8);
+  config.hidden = 48;
+  expect_refused("rows quantised to nvfp4 need a multiple of 32", Quantization::nvfp4);
 }
 
 TEST(Shards, HeadsAreSharedOutWithTheKeysThatTheyUse) {

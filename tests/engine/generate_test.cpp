@@ -111,6 +111,12 @@ TEST(Generate, APromptThatDoesNotFitFailsAndOthersAreContinued) {
   expect_words(result.text, {"== prompt 2 (length)\n" + references()[0].tokens});
 }
 
+TEST(Generate, RowsQuantisedOnTheirWayAreSaidInTheSummary) {
+  const Outcome result = run_model({"-p", references().at(0).prompt, "-n", "4", "--ignore-end", "--payload", "mxfp8"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  expect_words(result.errors, {"dispatch of rows as mxfp8"});
+}
+
 TEST(Generate, WhatCannotBeFollowedIsRefusedWithExitCode2) {
   const auto refused = [](const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
     const Outcome result = run_model(arguments);
@@ -123,6 +129,7 @@ TEST(Generate, WhatCannotBeFollowedIsRefusedWithExitCode2) {
   refused({"-p", "a", "--temperature", "-1"}, {"temperature is -1"});
   refused({"-p", "a", "--top-p", "0"}, {"top_p is 0"});
   refused({"-p", "a", "--type", "fp16"}, {"--type"});
+  refused({"-p", "a", "--payload", "fp9"}, {"--payload", "nvfp4"});
   refused({"-f", "/nonesuch"}, {"'/nonesuch' cannot be read"});
   refused({"-p", "a", "--nonesuch"}, {"--nonesuch"});
   EXPECT_EQ(run({"/nonesuch", "-p", "a"}).exit_code, 2);

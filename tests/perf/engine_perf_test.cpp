@@ -37,6 +37,16 @@ TEST(EnginePerf, PrintsARowForEachStep) {
   EXPECT_NE(outcome.printed.find("all finite"), std::string::npos) << outcome.printed;
 }
 
+TEST(EnginePerf, SaysWhatRowsAreQuantisedTo) {
+  const Outcome outcome =
+      run({"--device",     "host", "--payload",  "nvfp4", "--layers",  "1", "--hidden",  "64", "--heads", "4",
+           "--kv-heads",   "2",    "--head-dim", "16",    "--experts", "8", "--top-k",   "2",  "--width", "32",
+           "--vocabulary", "100",  "--prefill",  "5",     "--decode",  "1", "--context", "20", "-n",      "1"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.printed;
+  EXPECT_NE(outcome.printed.find("bf16; payload nvfp4"), std::string::npos) << outcome.printed;
+  EXPECT_NE(outcome.printed.find("all finite"), std::string::npos) << outcome.printed;
+}
+
 TEST(EnginePerf, FlagsThatCannotBeFollowedAreRefused) {
   EXPECT_EQ(run({"--device", "host", "--kv-heads", "3"}).exit_code, 2);
   EXPECT_EQ(run({"--device", "host", "--top-k", "33"}).exit_code, 2);

@@ -71,6 +71,17 @@ MOELINK_DEVICE void store_floats(void* row, i64 index, const float* in) {
   for (int i = 0; i < kChunks; ++i) store_chunk<Element::float32>(row, index * kChunks + i, in + i * kWidth);
 }
 
+/// Four bytes of aligned memory of any type.
+MOELINK_DEVICE u32 load_word(const void* words, i64 index) {
+#if MOELINK_ON_DEVICE
+  return static_cast<const u32*>(words)[index];
+#else
+  u32 word = 0;
+  __builtin_memcpy(&word, static_cast<const unsigned char*>(words) + index * 4, sizeof(word));
+  return word;
+#endif
+}
+
 /// One element of a row.
 template <Element E>
 MOELINK_DEVICE void store_element(void* row, i64 index, float value) {
