@@ -18,6 +18,23 @@ void OpenRequest::leave(FinishReason reason) { desk_->leave(ticket_, reason); }
 Desk::Desk(const Engine& engine, const DeskOptions& options)
     : engine_(engine), options_(options), num_active_(static_cast<std::size_t>(options.num_ranks), 0) {}
 
+void Desk::expect_room() {
+  const std::lock_guard lock(mutex_);
+  refuse_if_full();
+}
+
+void Desk::refuse_if_full() {
+  if (closed_) {
+    throw NotNow(NotNow::Reason::closed, *closed_);
+  }
+  const std::int64_t most = options_.num_ranks * options_.max_running + options_.max_waiting;
+  if (static_cast<std::int64_t>(active_.size()) >= most) {
+    metrics_.count_refused();
+    throw NotNow(NotNow::Reason::too_many,
+                 text(active_.size(), " requests run or wait, and no more are taken: try again later"));
+  }
+}
+
 std::unique_ptr<OpenRequest> Desk::submit(Request request) {
   engine_.check(request);
   Order order{.kind = Order::Kind::submit, .request = std::move(request)};
@@ -28,15 +45,7 @@ std::unique_ptr<OpenRequest> Desk::submit(Request request) {
   }
   auto reply = std::make_shared<Reply>();
   const std::lock_guard lock(mutex_);
-  if (closed_) {
-    throw NotNow(NotNow::Reason::closed, *closed_);
-  }
-  const std::int64_t most = options_.num_ranks * options_.max_running + options_.max_waiting;
-  if (static_cast<std::int64_t>(active_.size()) >= most) {
-    metrics_.count_refused();
-    throw NotNow(NotNow::Reason::too_many,
-                 text(active_.size(), " requests run or wait, and no more are taken: try again later"));
-  }
+  refuse_if_full();
   metrics_.count_prompt(static_cast<std::int64_t>(order.request.prompt.size()));
   const std::int32_t rank = idlest_rank();
   order.ticket = ++last_ticket_;

@@ -67,6 +67,8 @@ class Desk {
 
   // For any thread.
 
+  /// Throws NotNow if submit() would now, whatever was asked for: before work is done for a request.
+  void expect_room();
   /// Throws what Engine::check() throws; NotNow if too many wait, or after close() or fail(). The desk must live longer
   /// than what it returns.
   [[nodiscard]] std::unique_ptr<OpenRequest> submit(Request request);
@@ -106,6 +108,7 @@ class Desk {
 
   void leave(Ticket ticket, FinishReason reason);
   void let_go();
+  void refuse_if_full();
   void finish(std::map<Ticket, Active>::iterator request, Finish finish);
   [[nodiscard]] std::int32_t idlest_rank() const;
 

@@ -1,6 +1,8 @@
 #include "engine/desk/messages.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <type_traits>
 
@@ -182,6 +184,23 @@ StepMessage message_of(std::span<const std::byte> bytes) {
 std::size_t size_of(const Order& order) noexcept {
   constexpr std::size_t kPlainFields = 128;  // more than they are
   return kPlainFields + (order.request.prompt.size() + order.request.stop_tokens.size()) * sizeof(Token);
+}
+
+std::size_t size_of(const Event& event) noexcept {
+  constexpr std::size_t kToken = 16;  // more than it is
+  constexpr std::size_t kFinish = 64;
+  return event.kind == Event::Kind::token ? kToken : kFinish + std::min(event.finish.error.size(), kMaxErrorBytes);
+}
+
+std::vector<Event> take_events(std::vector<Event>& waiting, std::size_t most_bytes) {
+  std::size_t num_bytes = 0;
+  const auto end = std::find_if(waiting.begin(), waiting.end(), [&](const Event& event) {
+    num_bytes += size_of(event);
+    return num_bytes > most_bytes;
+  });
+  std::vector<Event> taken(std::make_move_iterator(waiting.begin()), std::make_move_iterator(end));
+  waiting.erase(waiting.begin(), end);
+  return taken;
 }
 
 }  // namespace moelink::engine

@@ -37,7 +37,8 @@ void Worker::run() {
 }
 
 bool Worker::exchange() {
-  StepMessage mine{.report = report(), .events = std::exchange(events_, {})};
+  StepMessage mine{.events = take_events(events_, kMaxOrderBytes)};
+  mine.report = report();
   if (desk_ != nullptr) {
     desk_->take_orders(mine);
   }
@@ -67,7 +68,8 @@ bool Worker::exchange() {
 }
 
 RankReport Worker::report() const {
-  return {.has_work = engine_.has_work(),
+  // What could not be told yet is work: there will be another message. A request has at most its tokens and an end here.
+  return {.has_work = engine_.has_work() || !events_.empty(),
           .stats = engine_.stats(),
           .load = engine_.load(),
           .num_pages = engine_.model().limits().num_pages};

@@ -70,6 +70,14 @@ void WeightFiles::add_index(const std::filesystem::path& index) {
   }
 }
 
+std::vector<std::string> WeightFiles::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) {
+    names.push_back(name);
+  }
+  return names;
+}
+
 const Tensor& WeightFiles::find(const std::string& name, std::span<const std::int64_t> shape) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {

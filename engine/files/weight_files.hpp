@@ -20,6 +20,9 @@ class WeightFiles final : public WeightSource {
  public:
   explicit WeightFiles(const std::filesystem::path& folder);
 
+  /// Of all tensors, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
   [[nodiscard]] bool contains(const std::string& name) const { return tensors_.contains(name); }
 
   /// A tensor of this shape. Throws invalid_argument, naming the tensor and what was found, if there is none.

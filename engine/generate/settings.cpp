@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+#include <system_error>
 
 #include "moelink/error.hpp"
 #include "perf/common/usage_error.hpp"
@@ -15,10 +17,17 @@ namespace {
 using perf::UsageError;
 
 std::string contents_of(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw UsageError(fmt::format("--file: '{}' is a folder; give a file with a text", path));
+  }
   std::ifstream file(path, std::ios::binary);
-  std::string contents{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw UsageError(fmt::format("--file: '{}' cannot be read", path));
-  return contents;
+  std::ostringstream contents;
+  // A stream sets badbit where reading fails; its iterators would let the library's own exception through.
+  if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(contents << file.rdbuf())) || file.bad()) {
+    throw UsageError(fmt::format("--file: '{}' cannot be read", path));
+  }
+  return contents.str();
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "engine/model/step.hpp"
 #include "engine/model/step_inputs.hpp"
 #include "engine/model/weight_loader.hpp"
+#include "engine/model/weight_names.hpp"
 #include "moelink/all_reduce.hpp"
 #include "moelink/error.hpp"
 
@@ -297,7 +298,12 @@ void Model::Impl::finish(const Step& step, std::int64_t num_logit_rows) {
 }
 
 Model::Model(const Communicator& communicator, const std::filesystem::path& folder, const ModelOptions& options)
-    : Model(communicator, read_model_config(folder), WeightFiles(folder), options) {}
+    : impl_([&] {
+        const ModelConfig config = read_model_config(folder);
+        const WeightFiles weights(folder);
+        refuse_unknown_tensors(config, weights.names(), weights.folder());
+        return std::make_unique<Impl>(communicator, config, weights, options);
+      }()) {}
 Model::Model(const Communicator& communicator, const ModelConfig& config, const WeightSource& weights,
              const ModelOptions& options)
     : impl_(std::make_unique<Impl>(communicator, config, weights, options)) {}

@@ -174,6 +174,7 @@ void HttpServer::Impl::add_routes() {
 }
 
 void HttpServer::Impl::complete(const httplib::Request& request, httplib::Response& response, const std::string& body) {
+  desk->expect_room();  // before a long prompt is made tokens for nothing
   CompletionRequest wanted = parse_completion(body, *tokenizer, model_name);
   const auto num_prompt_tokens = static_cast<std::int64_t>(wanted.request.prompt.size());
   auto open = desk->submit(std::move(wanted.request));

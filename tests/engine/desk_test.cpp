@@ -212,6 +212,32 @@ TEST(StepMessage, BytesThatEndEarlyOrGoOnAreNoMessage) {
   expect_error(ErrorCode::peer, {"no message"}, [&] { (void)message_of(bytes); });
 }
 
+TEST(StepMessage, EventsThatDoNotFitOneMessageGoInTheNext) {
+  std::vector<Event> waiting;
+  constexpr Ticket kNumEvents = 5000;
+  for (Ticket ticket = 0; ticket < kNumEvents; ++ticket) {
+    if (ticket % 2 == 0) {
+      waiting.push_back({.kind = Event::Kind::token, .ticket = ticket, .token = 3});
+    } else {
+      waiting.push_back({.kind = Event::Kind::finish,
+                         .ticket = ticket,
+                         .finish = {.reason = FinishReason::failed, .error = std::string(2000, 'e')}});
+    }
+  }
+  Ticket next = 0;
+  int num_messages = 0;
+  for (; !waiting.empty(); ++num_messages) {
+    ASSERT_LT(num_messages, 10);
+    const StepMessage message{.events = take_events(waiting, kMaxOrderBytes)};
+    EXPECT_LE(bytes_of(message).size(), std::size_t{1} << 20);
+    for (const Event& event : message.events) {
+      EXPECT_EQ(event.ticket, next++);
+    }
+  }
+  EXPECT_EQ(next, kNumEvents);
+  EXPECT_GT(num_messages, 1);
+}
+
 TEST(StepMessage, AnOrderTakesNoMoreBytesThanItIsCountedFor) {
   StepMessage message;
   const std::size_t without = bytes_of(message).size();

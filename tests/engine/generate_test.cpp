@@ -131,6 +131,9 @@ TEST(Generate, WhatCannotBeFollowedIsRefusedWithExitCode2) {
   refused({"-p", "a", "--type", "fp16"}, {"--type"});
   refused({"-p", "a", "--payload", "fp9"}, {"--payload", "nvfp4"});
   refused({"-f", "/nonesuch"}, {"'/nonesuch' cannot be read"});
+  refused({"-f", "/tmp"}, {"'/tmp' is a folder"});
+  refused({"-f", "/dev/null"}, {"prompt 1 is empty"});
+  refused({"-f", "/proc/self/mem"}, {"'/proc/self/mem' cannot be read"});
   refused({"-p", "a", "--nonesuch"}, {"--nonesuch"});
   EXPECT_EQ(run({"/nonesuch", "-p", "a"}).exit_code, 2);
 }

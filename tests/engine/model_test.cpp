@@ -5,6 +5,7 @@
 
 #include "comm/expect_error.hpp"
 #include "engine/generation.hpp"
+#include "engine/model/weight_names.hpp"
 
 namespace moelink::engine {
 namespace {
@@ -181,6 +182,39 @@ TEST(ModelFiles, MissingTensorsAndOtherShapesAreNamed) {
     config["num_local_experts"] = 7;
   });
   expect_refused({"model.layers.0.block_sparse_moe.gate.weight", "[6, 64]", "[7, 64]"});
+}
+
+TEST(ModelFiles, TensorsThatTheConfigurationDoesNotAskForAreNamed) {
+  const testing::ModelFolder folder("tiny-mixtral");
+  folder.edit("config.json", [](nlohmann::json& config) { config["num_hidden_layers"] = 1; });
+  expect_error(ErrorCode::invalid_argument,
+               {"tensor model.layers.1.", "num_hidden_layers is 1", "the weights have 2 layers"},
+               [&] { const Model model(Communicator::single(Device::host()), folder.path(), {}); });
+}
+
+TEST(ModelFiles, WhatChangesNothingMayStandBesideWhatIsNeeded) {
+  const ModelConfig mixtral = read_model_config(data_folder("tiny-mixtral"));
+  const ModelConfig qwen = read_model_config(data_folder("tiny-qwen3-moe"));
+  const auto accepted = [](const ModelConfig& config, const std::string& name) {
+    EXPECT_NO_THROW(refuse_unknown_tensors(config, {name}, "here")) << name;
+  };
+  const auto refused = [](const ModelConfig& config, const std::string& name, const std::string& words) {
+    expect_error(ErrorCode::invalid_argument, {"here", name, words},
+                 [&] { refuse_unknown_tensors(config, {name}, "here"); });
+  };
+  accepted(mixtral, "model.layers.0.self_attn.rotary_emb.inv_freq");
+  accepted(mixtral, "model.rotary_emb.inv_freq");
+  accepted(mixtral, "lm_head.weight");
+  accepted(mixtral, "model.layers.1.block_sparse_moe.experts.5.w3.weight");
+  accepted(qwen, "model.layers.3.mlp.experts.15.up_proj.weight");
+  accepted(qwen, "model.layers.3.self_attn.q_norm.weight");
+  refused(mixtral, "model.layers.0.self_attn.q_norm.weight", "a part of a layer");
+  refused(mixtral, "model.layers.0.self_attn.q_proj.bias", "a part of a layer");
+  refused(mixtral, "model.layers.1.block_sparse_moe.experts.6.w3.weight", "6 experts, the layer 7");
+  refused(qwen, "model.layers.0.mlp.shared_expert.up_proj.weight", "a part of a layer");
+  refused(qwen, "model.layers.0.block_sparse_moe.gate.weight", "a part of a layer");
+  refused(qwen, "model.layers.x.mlp.gate.weight", "no part of a model");
+  refused(qwen, "visual.patch_embed.weight", "no part of a model");
 }
 
 TEST(ModelFiles, ProgressIsReported) {

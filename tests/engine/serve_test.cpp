@@ -301,6 +301,7 @@ TEST(Serve, MoreRequestsThanMayWaitAreTurnedAwayAndTheOthersAnswered) {
   EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
   EXPECT_EQ(Json::parse(refused->body)["error"]["type"], "rate_limit_error");
   EXPECT_EQ(client.metric("moelink_requests_refused_total"), 1);
+  EXPECT_EQ(client.post("no JSON")->status, 429) << "the body was looked at first";
   leave = true;
   runs.join();
   waits.join();
