@@ -45,8 +45,8 @@ struct LocalDispatchSpec {
   i32 top_k = 0;
   i32 threads = 0;                   ///< block size, a multiple of 32
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight on the way in
-  /// LocalDecode: tokens are elements of type `input`, rows are made of them; row_bytes and scale_bytes are the
-  /// format's.
+  /// LocalDecode, LocalPrefill: tokens are elements of type `input`, rows are made of them; row_bytes and scale_bytes
+  /// are the format's.
   QuantFormat quantize = QuantFormat::none;
   Element input = Element::none;
   bool is_part = false;  ///< replicated inputs: ids name num_global_experts, of which num_experts are here (arguments)

@@ -164,8 +164,8 @@ constexpr LocalDispatchPlan plan_dispatch(const LocalDispatchSpec& spec, i64 num
     plan.grid = grid_for(num_tokens * plan.parts, device, max_sms);
   } else {
     plan.grid = static_cast<i32>(max_of(min_of(num_tokens, static_cast<i64>(num_sms)), 1L));
-    plan.ring_bytes =
-        device.is_host ? 0 : min_of(tuning.ring_bytes, device.max_scratch_bytes - fixed.total) / 128 * 128;
+    const bool has_ring = !device.is_host && spec.quantize == QuantFormat::none;
+    plan.ring_bytes = !has_ring ? 0 : min_of(tuning.ring_bytes, device.max_scratch_bytes - fixed.total) / 128 * 128;
   }
   plan.scratch_bytes = PrefillScratch(experts, plan.every_block_counts != 0, plan.ring_bytes).total;
   return plan;

@@ -90,7 +90,7 @@ inline std::vector<NvlinkDispatchSpec> nvlink_dispatch_specs() {
   return specs;
 }
 
-/// Decode that quantises its tokens: every format. Without block sizes, too.
+/// Dispatch that quantises its tokens: every format. Without block sizes, too.
 inline std::vector<LocalDispatchSpec> quantizing_specs() {
   std::vector<LocalDispatchSpec> specs;
   for (const QuantFormat format :

@@ -66,7 +66,7 @@ class WirePart {
       row_.load(ex, source, bytes);
     }
     weights_.load(ex, weights == nullptr ? nullptr : weights + token * spec().top_k, spec().top_k, 1.0F);
-    if (is_first() && args.scales != nullptr) {
+    if (spec().quantize == QuantFormat::none && is_first() && args.scales != nullptr) {
       scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
     }
   }

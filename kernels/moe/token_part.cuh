@@ -57,7 +57,7 @@ class TokenPart {
     }
     const float* weights_of_token = weights == nullptr ? nullptr : weights + token * spec().top_k;
     weights_.load(ex, weights_of_token, spec().top_k, 1.0F);
-    if (is_first() && args.scales != nullptr) {
+    if (spec().quantize == QuantFormat::none && is_first() && args.scales != nullptr) {
       scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
     }
   }

@@ -1,6 +1,7 @@
 // Placing the rows of a block's tokens, in order: the part of prefill and of reused routing that moves bytes.
 #pragma once
 
+#include "moelink/device/moe/quantized_tokens.cuh"
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/primitives/row_copy.cuh"
 #include "moelink/device/primitives/row_ring.cuh"
@@ -51,8 +52,9 @@ struct Placement {
 /// one warp call for entries in order (entry -1: this lane has none).
 ///
 /// Rows that are moved as they are go through the ring: one warp copies a batch while another finds the rows of the
-/// next, so that the copies never wait for an id; the other warps of the block are free. Rows that are weighted on the
-/// way go through the registers of the whole block.
+/// next, so that the copies never wait for an id; the other warps of the block are free. Rows that are quantised on the
+/// way go through the registers of all warps but the one that finds the next. Rows that are weighted go through the
+/// registers of the whole block.
 template <class Exec, class S>
 class TokenRows {
   static constexpr int kBatch = PrefillScratch::kBatch;
@@ -73,10 +75,10 @@ class TokenRows {
               scratch + at.ring, range.first, range.end) {}
 
   /// Warps, from the first, that move() keeps busy to the end.
-  MOELINK_DEVICE int busy_warps(const Exec& ex) const { return weighted() ? ex.num_warps() : kMovers; }
+  MOELINK_DEVICE int busy_warps(const Exec& ex) const { return weighted() || quantizes() ? ex.num_warps() : kMovers; }
 
   /// The warp whose lanes alone call Finder::place().
-  MOELINK_DEVICE int finding_warp() const { return weighted() ? 0 : kMovers - 1; }
+  MOELINK_DEVICE int finding_warp() const { return weighted() || quantizes() ? 0 : kMovers - 1; }
 
   /// By the block.
   template <class Finder>
@@ -90,6 +92,7 @@ class TokenRows {
       }
       return;
     }
+    if (quantizes()) return move_quantized(ex, finder);
     if (ex.warp() >= kMovers) return;
     const bool copies = ex.warp() == 0;
     const bool finds = ex.warp() == finding_warp();
@@ -113,6 +116,7 @@ class TokenRows {
 
  private:
   MOELINK_DEVICE bool weighted() const { return spec_().weighted != Element::none; }
+  MOELINK_DEVICE bool quantizes() const { return spec_().quantize != QuantFormat::none; }
   /// Tokens of the batch that begins at `token`.
   MOELINK_DEVICE i32 batch_tokens(i32 token) const {
     const i32 entries = token == range_.first ? PrefillScratch::kFirstBatch : kBatch;
@@ -143,6 +147,31 @@ class TokenRows {
         if (weighted()) weights_[half * kBatch + slot] = placement.weight;
         if (placement.row >= 0) copy_scales(entry, placement.row);
       }
+    }
+  }
+
+  template <class Finder>
+  MOELINK_DEVICE void move_quantized(const Exec& ex, const Finder& finder) {
+    const QuantizedTokens<Exec, S> tokens(spec_, args_);
+    const bool finds = ex.warp() == 0;
+    if (finds) find(ex, finder, range_.first, 0);
+    ex.sync_block();
+    int half = 0;
+    for (i32 token = range_.first; token < range_.end;) {
+      const i32 num_tokens = batch_tokens(token);
+      // The finder takes part once there is nothing to find.
+      const bool is_last = token + num_tokens >= range_.end;
+      const i32 num_finders = Exec::kIsDevice && !is_last ? 1 : 0;
+      if (num_finders != 0 && finds) {
+        find(ex, finder, token + num_tokens, half ^ 1);
+      } else {
+        tokens.move(ex, token, num_tokens, rows_ + half * kBatch, ex.warp() - num_finders,
+                    ex.num_warps() - num_finders);
+      }
+      token += num_tokens;
+      half ^= 1;
+      if (!Exec::kIsDevice) find(ex, finder, token, half);
+      ex.sync_block();
     }
   }
 

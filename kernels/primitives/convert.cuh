@@ -29,6 +29,15 @@ MOELINK_DEVICE float add_rn(float a, float b) {
 #endif
 }
 
+/// a * b + c, where a * b is exact: rounded once, however it is computed.
+MOELINK_DEVICE float multiply_add_exact(float a, float b, float c) {
+#if MOELINK_ON_DEVICE
+  return __fmaf_rn(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 MOELINK_DEVICE float float_from_bf16(u16 bits) { return float_from_bits(static_cast<u32>(bits) << 16); }
 
 MOELINK_DEVICE u16 bf16_from_float(float value) {

@@ -37,32 +37,40 @@ MOELINK_DEVICE u8 e4m3_from_float_in_software(float value) {
   return static_cast<u8>(magnitude > 0x7f800000 ? kNanE4m3 : finite | (bits >> 24 & 0x80));
 }
 
-/// The same with the sign of a NaN, which stays.
-MOELINK_DEVICE u32 e2m1_from_number_in_software(float value) {
-  const u32 bits = float_bits(value);
-  const u32 magnitude = min_of(bits & 0x7fffffff, 0x40c00000U);    // 6
-  const u32 binade = max_of(magnitude & 0x7f800000, 0x3f800000U);  // subnormals have the unit of 1
-  // At 2^22 times the binade fp32 has the unit in the last place that e2m1 has in it: the sum rounds as wanted.
-  const u32 same_unit = binade + (22U << 23);
-  const u32 units = float_bits(add_rn(float_from_bits(magnitude), float_from_bits(same_unit))) - same_unit;
-  return units + (binade >> 22) - (127U << 1) + (bits >> 28 & 0x8);
+/// A magnitude's code in the lowest bits of kE2m1Units + code: its distance from zero in units of the binade that it is
+/// in. Rounding as for each of the three binades (0 to 2, 2 to 4, from 4), the wanted result is the least. At kE2m1Units
+/// fp32 has a unit in the last place of 1, so that the sums round as wanted. Products are exact: a sum may be fused.
+/// What is above 7 is to be made 7.
+inline constexpr float kE2m1Units = 0x1.8p23F;
+MOELINK_DEVICE u32 e2m1_units(float magnitude) {
+  const u32 below_two = float_bits(multiply_add_exact(magnitude, 2.0F, kE2m1Units));
+  const u32 below_four = float_bits(add_rn(magnitude, kE2m1Units + 2.0F));
+  const u32 from_four = float_bits(multiply_add_exact(magnitude, 0.5F, kE2m1Units + 4.0F));
+  return min_of(min_of(below_two, below_four), from_four);
 }
+
 MOELINK_DEVICE u8 e2m1_from_float_in_software(float value) {
-  return static_cast<u8>(is_nan(value) ? 0x7U : e2m1_from_number_in_software(value));
+  if (is_nan(value)) return 0x7;
+  const u32 bits = float_bits(value);
+  const u32 code = e2m1_units(float_from_bits(bits & 0x7fffffff)) - float_bits(kE2m1Units);
+  return static_cast<u8>(min_of(code, 7U) + (bits >> 28 & 0x8));
 }
 
 #if MOELINK_ON_DEVICE
-/// Two bf16 that are no NaNs, times two that are powers of two, as e2m1: in the low four bits of each half. In packed
-/// arithmetic of bf16, which is exact up to the one rounding that is wanted.
-MOELINK_DEVICE u32 e2m1_from_bf16_pair(u32 pair, u32 factors) {
+/// Two bf16 magnitudes, times two that are powers of two: their codes in the lowest bits of each half, which are
+/// kE2m1UnitsBf16 + code. As e2m1_units(), in packed arithmetic of bf16, which is exact up to the one rounding that is
+/// wanted.
+inline constexpr u32 kE2m1UnitsBf16 = 0x4340;  // 192: a unit in the last place of 1
+MOELINK_DEVICE u32 e2m1_units_of_bf16_pair(u32 magnitudes, u32 factors) {
   u32 scaled;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(scaled) : "r"(pair), "r"(factors));
-  const u32 magnitude = __vminu2(scaled & 0x7fff7fff, 0x40c040c0U);
-  const u32 binade = __vmaxu2(magnitude & 0x7f807f80, 0x3f803f80U);
-  const u32 same_unit = binade + 0x03000300U;  // 2^6 times the binade
-  u32 sum;
-  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(magnitude), "r"(same_unit));
-  return sum - same_unit + (binade >> 6) - 0x00fe00feU + (scaled >> 12 & 0x00080008U);
+  u32 below_two;
+  u32 below_four;
+  u32 from_four;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(scaled) : "r"(magnitudes), "r"(factors));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(below_two) : "r"(scaled), "r"(0x40004000), "r"(0x43404340));   // 2, 192
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(below_four) : "r"(scaled), "r"(0x3f803f80), "r"(0x43424342));  // 1, 194
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(from_four) : "r"(scaled), "r"(0x3f003f00), "r"(0x43444344));   // 1/2, 196
+  return __vminu2(__vminu2(__vminu2(below_two, below_four), from_four), 0x43474347);
 }
 #endif
 
@@ -78,8 +86,7 @@ MOELINK_DEVICE u16 e4m3_pair_from_floats(float low, float high) {
 }
 MOELINK_DEVICE u8 e4m3_from_float(float value) { return static_cast<u8>(e4m3_pair_from_floats(value, 0.0F)); }
 
-/// Two values in one byte; `low` in the low half. kNoNans: neither is one.
-template <bool kNoNans = false>
+/// Two values in one byte; `low` in the low half.
 MOELINK_DEVICE u8 e2m1_pair_from_floats(float low, float high) {
 #if MOELINK_HAS_CVT_E2M1
   u32 pair;
@@ -88,11 +95,7 @@ MOELINK_DEVICE u8 e2m1_pair_from_floats(float low, float high) {
       : "f"(high), "f"(low));
   return static_cast<u8>(pair);
 #else
-  if constexpr (kNoNans) {
-    return static_cast<u8>(e2m1_from_number_in_software(low) | e2m1_from_number_in_software(high) << 4);
-  } else {
-    return static_cast<u8>(e2m1_from_float_in_software(low) | e2m1_from_float_in_software(high) << 4);
-  }
+  return static_cast<u8>(e2m1_from_float_in_software(low) | e2m1_from_float_in_software(high) << 4);
 #endif
 }
 

@@ -25,18 +25,6 @@ struct BlockScale {
   float factor;
 };
 
-/// 2^exponent, -149 < exponent <= 127.
-MOELINK_DEVICE float power_of_two(i32 exponent) {
-  return exponent >= -126 ? float_from_bits(static_cast<u32>(exponent + 127) << 23)
-                          : float_from_bits(1U << (exponent + 149));
-}
-/// floor(log2(value)); value > 0, finite.
-MOELINK_DEVICE i32 exponent_of(float value) {
-  const u32 bits = float_bits(value);
-  if (bits >= 0x00800000) return static_cast<i32>(bits >> 23) - 127;
-  return static_cast<i32>(float_bits(mul_rn(value, 0x1p64F)) >> 23) - 127 - 64;
-}
-
 MOELINK_DEVICE float divide_rn(float a, float b) {
 #if MOELINK_ON_DEVICE
   return __fdiv_rn(a, b);
@@ -45,6 +33,9 @@ MOELINK_DEVICE float divide_rn(float a, float b) {
 #endif
 }
 
+/// The scale's exponent and the inverse factor's, by bits: `biased` is the exponent plus 127, 0 .. 252.
+MOELINK_DEVICE float inverse_power_of_two(u32 biased) { return float_from_bits((254 - biased) << 23); }
+
 /// `amax` >= 0, finite.
 template <QuantFormat F>
 MOELINK_DEVICE BlockScale scale_of_block(float amax, bool has_nan, float tensor_scale) {
@@ -52,14 +43,15 @@ MOELINK_DEVICE BlockScale scale_of_block(float amax, bool has_nan, float tensor_
     const float a = max_of(amax, 0x1p-110F);
     return {float_bits(divide_rn(a, kLargestE4m3)), divide_rn(kLargestE4m3, a)};
   } else if constexpr (F == QuantFormat::fp8_pow2) {
-    const float a = max_of(amax, 0x1p-110F);
     // 448 is 1.75 * 2^8.
-    const i32 e = exponent_of(a) - 8 + ((float_bits(a) & 0x7fffff) > 0x600000 ? 1 : 0);
-    return {float_bits(power_of_two(e)), power_of_two(-e)};
+    const u32 a = float_bits(max_of(amax, 0x1p-110F));
+    const u32 biased = (a >> 23) - 8 + ((a & 0x7fffff) > 0x600000 ? 1 : 0);
+    return {biased << 23, inverse_power_of_two(biased)};
   } else if constexpr (F == QuantFormat::mxfp8 || F == QuantFormat::mxfp4) {
+    // What is no normal number has the least exponent, as has all below 2^-119 and 2^-125.
     constexpr i32 kLargestExponent = F == QuantFormat::mxfp8 ? 8 : 2;
-    const i32 e = amax == 0.0F ? -127 : max_of(exponent_of(amax) - kLargestExponent, -127);
-    return {has_nan ? kNanE8m0 : static_cast<u32>(e + 127), power_of_two(-e)};
+    const u32 biased = static_cast<u32>(max_of(static_cast<i32>(float_bits(amax) >> 23) - kLargestExponent, 0));
+    return {has_nan ? kNanE8m0 : biased, inverse_power_of_two(biased)};
   } else {
     static_assert(F == QuantFormat::nvfp4);
     const u8 code = e4m3_from_float(divide_rn(amax, mul_rn(kLargestE2m1, tensor_scale)));
@@ -74,8 +66,8 @@ struct EightElements {
   u32 high;
 };
 
-/// `values` times `factor`. kNoNans: the products are none.
-template <QuantFormat F, bool kNoNans = false>
+/// `values` times `factor`.
+template <QuantFormat F>
 MOELINK_DEVICE EightElements round_eight(const float* values, float factor) {
   float scaled[8];
   MOELINK_UNROLL
@@ -84,7 +76,7 @@ MOELINK_DEVICE EightElements round_eight(const float* values, float factor) {
     u32 word = 0;
     MOELINK_UNROLL
     for (int i = 0; i < 4; ++i) {
-      word |= static_cast<u32>(e2m1_pair_from_floats<kNoNans>(scaled[2 * i], scaled[2 * i + 1])) << (8 * i);
+      word |= static_cast<u32>(e2m1_pair_from_floats(scaled[2 * i], scaled[2 * i + 1])) << (8 * i);
     }
     return {word, 0};
   } else {

@@ -52,10 +52,14 @@ class QuantizedPart {
   /// By the block: makes of what was read what will be stored.
   MOELINK_DEVICE void quantize(const Exec& ex, S spec) {
 #if MOELINK_ON_DEVICE
-    with_formats(spec, [&](auto format, auto element) {
+    with_quant_formats(spec, [&](auto format, auto element) {
+      const TensorScale<format()> tensor(tensor_scale_);
+      // Of what a warp does not hold it converts nothing.
+      const i32 left_of_warp = left_ + ex.lane() * kWideBytes;
       MOELINK_UNROLL
       for (int i = 0; i < Raw::kAccesses; ++i) {
-        blocks_[i] = quantize_lanes<format(), element()>(ex, held_ + i * kWideVectors, tensor_scale_);
+        if (left_of_warp <= i * Raw::kStep) break;
+        blocks_[i] = quantize_lanes<format(), element()>(ex, held_ + i * kWideVectors, tensor);
       }
     });
 #else
@@ -66,25 +70,16 @@ class QuantizedPart {
 
   /// By the block: writes the part to every place >= 0.
   MOELINK_DEVICE void store_all(const Exec& ex, S spec, const QuantizedPlaces& to) const {
-    with_formats(spec, [&](auto format, auto element) { store_elements<format(), element()>(ex, spec, to); });
+    with_quant_formats(spec, [&](auto format, auto element) { store_elements<format(), element()>(ex, spec, to); });
   }
 
   /// By the block: writes the part, from element `first_element` of a row on, to that row.
   MOELINK_DEVICE void send(const Exec& ex, S spec, u8* row, u8* scales, i32 first_element) const {
-    with_formats(spec,
-                 [&](auto format, auto element) { store_row<format(), element()>(ex, row, scales, first_element); });
+    with_quant_formats(
+        spec, [&](auto format, auto element) { store_row<format(), element()>(ex, row, scales, first_element); });
   }
 
  private:
-  template <class Body>
-  MOELINK_DEVICE static void with_formats(S spec, Body&& body) {
-    with_quant_format(spec().quantize, [&](auto format) {
-      with_element(spec().input, [&](auto element) {
-        if constexpr (element() != Element::float32) body(format, element);
-      });
-    });
-  }
-
 #if MOELINK_ON_DEVICE
   using Raw = RowPart<Exec, S>;
 
@@ -102,11 +97,8 @@ class QuantizedPart {
   MOELINK_DEVICE void store_row(const Exec& ex, u8* elements, u8* scales, i32 first_element) const {
     MOELINK_UNROLL
     for (int i = 0; i < Raw::kAccesses; ++i) {
-      const i32 left = left_ - i * Raw::kStep;
-      if (left <= 0) continue;
       const i32 unit = first_element / kLaneElements + ex.thread() + i * S{}().threads;
-      store_lane<F>(elements + quant_bytes(F, kLaneElements) * unit, blocks_[i].elements, left / 2);
-      if (unit % kLanesPerBlock<F> == 0) store_scale<F>(scales, unit / kLanesPerBlock<F>, blocks_[i].scale_bits);
+      store_unit<F>(elements, scales, unit, blocks_[i], (left_ - i * Raw::kStep) / 2);
     }
   }
 
@@ -150,15 +142,6 @@ class QuantizedPart {
   const u16* source_ = nullptr;
   i32 left_ = 0;
 #endif
-
-  template <QuantFormat F>
-  MOELINK_DEVICE static void store_scale(u8* scales, i64 block, u32 bits) {
-    if constexpr (bytes_per_scale(F) == 4) {
-      reinterpret_cast<u32*>(scales)[block] = bits;
-    } else {
-      scales[block] = static_cast<u8>(bits);
-    }
-  }
 
   float tensor_scale_ = 1.0F;
 };

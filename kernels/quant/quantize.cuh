@@ -40,63 +40,70 @@ struct Quantize {
     });
   }
 
-  template <QuantFormat F>
-  MOELINK_DEVICE static void store_scale(const Args& args, i64 row, i64 block, i64 num_blocks, u32 bits) {
-    const i64 index = scale_index(args.scale_layout, args.scale_stride, row, block, num_blocks);
-    if constexpr (bytes_per_scale(F) == 4) {
-      static_cast<u32*>(args.scales)[index] = bits;
-    } else {
-      static_cast<u8*>(args.scales)[index] = static_cast<u8>(bits);
+#if MOELINK_ON_DEVICE
+  /// A warp has one chunk of every so many rows: only rows change from one step to the next. Where there are fewer
+  /// warps than chunks it goes on with another chunk.
+  template <QuantFormat F, Element E, class Exec, class S>
+  MOELINK_DEVICE static void quantize_rows(const Exec& ex, S, const Args& args, i32 num_rows, float tensor_scale) {
+    constexpr u32 kUnits = static_cast<u32>(ceil_div(S{}().columns, kLaneElements));
+    constexpr u32 kChunks = (kUnits + 31) / 32;
+    const u32 num_warps = static_cast<u32>(ex.num_blocks() * ex.num_warps());
+    const u32 warp = static_cast<u32>(ex.block() * ex.num_warps() + ex.warp());
+    const TensorScale<F> tensor(tensor_scale);
+    // As many rows at once as there are warps for, at least one.
+    const u32 chunk_step = min_of(num_warps, kChunks);
+    const i32 rows_at_once = static_cast<i32>(num_warps / chunk_step);
+    const i32 first_row = static_cast<i32>(warp / chunk_step);
+    if (first_row >= rows_at_once) return;
+#pragma unroll 1
+    for (u32 chunk = warp % chunk_step; chunk < kChunks; chunk += chunk_step) {
+      quantize_chunk<F, E>(ex, S{}, args, {chunk, first_row, rows_at_once, num_rows}, tensor);
     }
   }
 
-#if MOELINK_ON_DEVICE
-  /// A warp's share of a row.
-  struct Place {
-    i64 row;
-    i32 chunk;
+  /// Chunk `chunk` of rows first, first + step, ... below `end`.
+  struct Share {
+    u32 chunk;
+    i32 first;
+    i32 step;
+    i32 end;
   };
 
   template <QuantFormat F, Element E, class Exec, class S>
-  MOELINK_DEVICE static void quantize_rows(const Exec& ex, S, const Args& args, i32 num_rows, float tensor_scale) {
-    constexpr int kAtOnce = 4 / kWideVectors;  // chunks whose loads are under way together
-    constexpr i32 kUnits = ceil_div(S{}().columns, kLaneElements);
-    constexpr i32 kChunks = (kUnits + 31) / 32;
-    constexpr i64 kBlocks = quant_blocks(F, S{}().columns);
-    constexpr i32 kUnitBytes = static_cast<i32>(quant_bytes(F, kLaneElements));
-    // Places advance by a fixed step: a division for each would cost as much as a block's scale.
-    const i64 num_warps = static_cast<i64>(ex.num_blocks()) * ex.num_warps();
-    const i64 first = static_cast<i64>(ex.block()) * ex.num_warps() + ex.warp();
-    const i64 step_rows = num_warps / kChunks;
-    const i32 step_chunks = static_cast<i32>(num_warps % kChunks);
-    Place next{first / kChunks, static_cast<i32>(first % kChunks)};
-    while (next.row < num_rows) {
-      Place at[kAtOnce];
+  MOELINK_DEVICE static void quantize_chunk(const Exec& ex, S, const Args& args, const Share& share,
+                                            const TensorScale<F>& tensor) {
+    constexpr int kAtOnce = 4 / kWideVectors;  // rows whose loads are under way together
+    constexpr i32 kColumns = S{}().columns;
+    constexpr i64 kBlocks = quant_blocks(F, kColumns);
+    const i32 unit = static_cast<i32>(share.chunk) * 32 + ex.lane();
+    const i32 left = kColumns - unit * kLaneElements;  // not above 0: this lane has nothing
+    const u8* const from = static_cast<const u8*>(args.input) + unit * kWideBytes;
+    u8* const to = static_cast<u8*>(args.output) + unit * static_cast<i32>(quant_bytes(F, kLaneElements));
+    const i32 block = unit / kLanesPerBlock<F>;
+    const bool has_scale = left > 0 && unit % kLanesPerBlock<F> == 0;
+    const bool is_tiled = args.scale_layout == ScaleLayout::swizzled;
+    const bool is_row_major = args.scale_layout == ScaleLayout::row_major;
+    const i64 scale_row = is_row_major ? args.scale_stride : 1;
+    const i64 first_scale = is_row_major ? block : block * args.scale_stride;
+#pragma unroll 1
+    for (i64 first = share.first; first < share.end; first += kAtOnce * i64{share.step}) {
       Vec16 held[kAtOnce][kWideVectors];
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        at[i] = next;
-        next.row += step_rows;
-        next.chunk += step_chunks;
-        if (next.chunk >= kChunks) next = {next.row + 1, next.chunk - kChunks};
-        const i32 unit = at[i].chunk * 32 + ex.lane();
         MOELINK_UNROLL
         for (int j = 0; j < kWideVectors; ++j) held[i][j] = Vec16{0, 0, 0, 0};
-        if (at[i].row >= num_rows || unit >= kUnits) continue;
-        const u8* row = static_cast<const u8*>(args.input) + at[i].row * args.input_stride_bytes;
-        ld_nc_wide_once(row + unit * kWideBytes, 2 * S{}().columns - unit * kWideBytes, held[i]);
+        const i64 row = first + i * i64{share.step};
+        if (row < share.end && left > 0) ld_nc_wide_once(from + row * args.input_stride_bytes, 2 * left, held[i]);
       }
       MOELINK_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        if (at[i].row >= num_rows) break;
-        const i32 unit = at[i].chunk * 32 + ex.lane();
-        const LaneBlock quantized = quantize_lanes<F, E>(ex, held[i], tensor_scale);
-        if (unit >= kUnits) continue;
-        u8* to = static_cast<u8*>(args.output) + at[i].row * args.output_stride_bytes + unit * kUnitBytes;
-        store_lane<F>(to, quantized.elements, S{}().columns - unit * kLaneElements);
-        if (unit % kLanesPerBlock<F> == 0) {
-          store_scale<F>(args, at[i].row, unit / kLanesPerBlock<F>, kBlocks, quantized.scale_bits);
-        }
+        const i64 row = first + i * i64{share.step};
+        if (row >= share.end) break;
+        const LaneBlock quantized = quantize_lanes<F, E>(ex, held[i], tensor);
+        if (left > 0) store_lane<F>(to + row * args.output_stride_bytes, quantized.elements, left);
+        if (!has_scale) continue;
+        const i64 index = is_tiled ? swizzled_scale_offset(row, block, kBlocks) : first_scale + row * scale_row;
+        store_scale<F>(args.scales, index, quantized.scale_bits);
       }
     }
   }
@@ -111,8 +118,8 @@ struct Quantize {
       for (i64 block = 0; block < num_blocks; ++block) {
         const i64 begin = block * block_elements(F);
         const i64 end = min_of(begin + block_elements(F), static_cast<i64>(spec().columns));
-        store_scale<F>(args, row, block, num_blocks,
-                       host_quantize_block<F, E>(from + begin, end - begin, tensor_scale, to + quant_bytes(F, begin)));
+        const u32 bits = host_quantize_block<F, E>(from + begin, end - begin, tensor_scale, to + quant_bytes(F, begin));
+        store_scale<F>(args.scales, scale_index(args.scale_layout, args.scale_stride, row, block, num_blocks), bits);
       }
     }
   }

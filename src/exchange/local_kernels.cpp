@@ -62,7 +62,7 @@ LocalKernels::LocalKernels(KernelLoader& loader, const LocalDevice& limits, cons
     const bool may_be_weighted = config.weights_on_input && element != Element::none;
     weighted_.push_back(may_be_weighted ? add_dispatch(loader, dispatch_spec(shape, payload, element), shape.max_tokens)
                                         : DispatchKernels{});
-    if (declared.quantize != Quantization::none) add_quantizing_decode(loader, plain_.back(), declared);
+    if (declared.quantize != Quantization::none) add_quantizing(loader, plain_.back(), declared);
   }
   for (const CombineTypes& types : config.combine_types) {
     combine_.push_back(loader.add<LocalCombine>(combine_spec(shape, types, limits_)));
@@ -98,8 +98,14 @@ void LocalKernels::check_residency(i64 max_tokens) const {
 LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec,
                                                          i64 max_tokens) const {
   const i64 decode_tokens = max_decode_tokens(spec, limits_);
-  DispatchKernels kernels{
-      .spec = spec, .decode = {}, .quantizing_decode = {}, .prefill_is_used = false, .prefill = {}, .move = {}};
+  DispatchKernels kernels{.spec = spec,
+                          .quantizing_spec = spec,
+                          .decode = {},
+                          .quantizing_decode = {},
+                          .prefill_is_used = false,
+                          .prefill = {},
+                          .quantizing_prefill = {},
+                          .move = {}};
   kernels.move = loader.add<LocalMove>(with_threads(spec, DispatchVariant::move, limits_));
   if (decode_tokens >= 0)
     kernels.decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
@@ -110,36 +116,34 @@ LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, c
   return kernels;
 }
 
-/// Blocks of a decode that quantises have as many elements to read as those of one that does not, and share them so.
-void LocalKernels::add_quantizing_decode(KernelLoader& loader, DispatchKernels& kernels,
-                                         const Payload& declared) const {
-  if (max_decode_tokens(kernels.spec, limits_) < 0) return;
-  LocalDispatchSpec spec = kernels.spec;
+/// Blocks that quantise have as many elements to read as those that do not, and share them so.
+void LocalKernels::add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const {
+  LocalDispatchSpec& spec = kernels.quantizing_spec;
   spec.quantize = format_of(declared.quantize);
   spec.input = element_of(declared.type);
-  kernels.quantizing_decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
+  if (max_decode_tokens(spec, limits_) >= 0) {
+    kernels.quantizing_decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
+  }
+  if (kernels.prefill_is_used) {
+    kernels.quantizing_prefill = loader.add<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, limits_));
+  }
 }
 
-bool LocalKernels::quantizes(const DispatchCall& call) const {
-  const DispatchKernels& kernels = plain_[call.payload];
-  return kernels.quantizing_decode.has_value() && !call.args.reuse_routing &&
-         call.args.tokens.rows <= max_decode_tokens(kernels.spec, limits_);
-}
+bool LocalKernels::quantizes(const DispatchCall& call) const { return !call.args.reuse_routing; }
 
 void LocalKernels::dispatch(const DispatchCall& call, LocalDispatchArgs args, StreamView stream) const {
   const bool weighted = call.routing.weight_mode == WeightMode::on_input;
   const DispatchKernels& kernels = (weighted ? weighted_ : plain_)[call.payload];
-  const Kernel<LocalDecode>& decode = call.unquantized ? *kernels.quantizing_decode : kernels.decode;
-  const LocalDispatchSpec& spec = call.unquantized ? decode.spec() : kernels.spec;
+  const LocalDispatchSpec& spec = call.unquantized ? kernels.quantizing_spec : kernels.spec;
   const LocalDispatchPlan plan = plan_dispatch(spec, call.args.tokens.rows, call.args.reuse_routing,
                                                local_device_of_call(limits_, stream), call.args.max_sms);
   apply(plan, args);
   const LaunchShape shape{.grid = plan.grid, .scratch_bytes = plan.scratch_bytes};
   switch (plan.variant) {
     case DispatchVariant::decode:
-      return decode.launch(shape, args, stream);
+      return (call.unquantized ? kernels.quantizing_decode : kernels.decode).launch(shape, args, stream);
     case DispatchVariant::prefill:
-      return kernels.prefill.launch(shape, args, stream);
+      return (call.unquantized ? kernels.quantizing_prefill : kernels.prefill).launch(shape, args, stream);
     case DispatchVariant::move:
       return kernels.move.launch(shape, args, stream);
   }
@@ -155,8 +159,9 @@ void LocalKernels::combine(const CombineCall& call, LocalCombineArgs args, Strea
 
 std::string LocalKernels::describe_dispatch(i64 num_tokens, std::size_t payload) const {
   const LocalDevice device = described_device();
-  const LocalDispatchPlan plan = plan_dispatch(plain_[payload].spec, num_tokens, false, device);
-  return describe(plan, with_threads(plain_[payload].spec, plan.variant, device));
+  const LocalDispatchSpec& spec = plain_[payload].quantizing_spec;
+  const LocalDispatchPlan plan = plan_dispatch(spec, num_tokens, false, device);
+  return describe(plan, with_threads(spec, plan.variant, device));
 }
 
 std::string LocalKernels::describe_plan(i64 num_tokens, std::size_t payload) const {

@@ -1,7 +1,6 @@
 // The kernels that work on one rank, loaded for one configuration: plan -> launch.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +28,7 @@ inline constexpr int kMaxHostBlocks = 256;
 
 class LocalKernels {
  public:
-  /// `config`: as declared, if decode is to quantise tokens itself; as carried, if it gets quantised ones.
+  /// `config`: as declared, if dispatch is to quantise tokens itself; as carried, if it gets quantised ones.
   /// Asks `loader` for all that the configuration can need; launches are legal once the loader has loaded. Where inputs
   /// are replicated, dispatch keeps this rank's experts and combine writes fp32.
   LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
@@ -57,14 +56,17 @@ class LocalKernels {
  private:
   struct DispatchKernels {
     LocalDispatchSpec spec;  ///< without block size
+    LocalDispatchSpec
+        quantizing_spec;  ///< of tokens that are not yet quantised, if the payload has such; else the same
     Kernel<LocalDecode> decode;
-    std::optional<Kernel<LocalDecode>> quantizing_decode;  ///< of tokens that are not yet quantised
+    Kernel<LocalDecode> quantizing_decode;
     bool prefill_is_used = false;
     Kernel<LocalPrefill> prefill;
+    Kernel<LocalPrefill> quantizing_prefill;
     Kernel<LocalMove> move;
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
-  void add_quantizing_decode(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const;
+  void add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const;
   [[nodiscard]] LocalDevice described_device() const;
 
   LocalDevice limits_;

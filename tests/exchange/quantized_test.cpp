@@ -103,6 +103,11 @@ TEST_P(QuantizedDispatch, IsQuantisingFirst) {
       const Shape shape{.num_tokens = tokens, .num_experts = 16, .top_k = 4, .hidden = 256};
       check(typed(shape, DataType::bfloat16), format, Routing::uniform);
     }
+    // Many tokens: short last blocks, and rows that no piece divides.
+    check(typed({.num_tokens = 1300, .num_experts = 8, .top_k = 2, .hidden = 352}, DataType::float16), format,
+          Routing::duplicates);
+    check(typed({.num_tokens = 700, .num_experts = 16, .top_k = 3, .hidden = 1152}, DataType::bfloat16), format,
+          Routing::holes);
     // A short last block, several parts of a row, and rows longer than one block holds.
     check(typed({.num_tokens = 3, .num_experts = 8, .top_k = 2, .hidden = 2912}, DataType::float16), format,
           Routing::duplicates);

@@ -44,6 +44,8 @@ std::vector<KernelRequest> every_request() {
   }
   for (const LocalDispatchSpec& spec : test::quantizing_specs()) {
     requests.push_back(make_request<LocalDecode>(with_threads(spec, DispatchVariant::decode, kGpu)));
+    if (spec.quantize == QuantFormat::fp8_pow2 || spec.quantize == QuantFormat::mxfp8) continue;  // between the others
+    requests.push_back(make_request<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, kGpu)));
   }
   for (const LocalCombineSpec& spec : test::combine_specs()) {
     requests.push_back(make_request<LocalCombine>(with_threads(spec, kGpu)));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "moelink/device/primitives/quantize.cuh"
@@ -54,16 +55,38 @@ TEST(Minifloat, TiesGoToEvenBeyondBf16) {
   EXPECT_EQ(e4m3_from_float_in_software(std::nextafter(tie, 2.0F)), 0x39);
   EXPECT_EQ(e4m3_from_float_in_software(std::nextafter(1.1875F, 0.0F)), 0x39);
   EXPECT_EQ(e4m3_from_float_in_software(1.1875F), 0x3a);
-  EXPECT_EQ(e2m1_from_float_in_software(std::nextafter(2.5F, 3.0F)), 0x5);
-  EXPECT_EQ(e2m1_from_float_in_software(2.5F), 0x4);
+  // Where e2m1 rounds: to the even code at the tie, to the nearest a unit of fp32 beside it.
+  constexpr float kTies[] = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
+  for (int below = 0; below < 7; ++below) {
+    const float e2m1_tie = kTies[below];
+    EXPECT_EQ(e2m1_from_float_in_software(std::nextafter(e2m1_tie, 0.0F)), below) << e2m1_tie;
+    EXPECT_EQ(e2m1_from_float_in_software(e2m1_tie), below + below % 2) << e2m1_tie;
+    EXPECT_EQ(e2m1_from_float_in_software(std::nextafter(e2m1_tie, 8.0F)), below + 1) << e2m1_tie;
+    EXPECT_EQ(e2m1_from_float_in_software(-e2m1_tie), 8 + below + below % 2) << e2m1_tie;
+  }
+  for (const float large : {6.0F, 7.0F, 7.5F, 0x1p24F, 0x1p127F, INFINITY}) {
+    EXPECT_EQ(e2m1_from_float_in_software(large), 0x7) << large;
+    EXPECT_EQ(e2m1_from_float_in_software(-large), 0xf) << large;
+  }
 }
 
-TEST(Minifloat, PowersOfTwoAndExponentsAgree) {
-  for (int e = -148; e <= 127; ++e) {
-    EXPECT_EQ(power_of_two(e), std::ldexp(1.0F, e));
-    EXPECT_EQ(exponent_of(std::ldexp(1.0F, e)), e);
-    EXPECT_EQ(exponent_of(std::nextafter(std::ldexp(1.0F, e), 0.0F)),
-              e > -149 ? (e <= -126 && e == -148 ? -149 : e - 1) : e);
+TEST(Minifloat, ScalesThatArePowersOfTwoFitEveryLargestElement) {
+  for (u32 bits = 0; bits < 0x7f80; ++bits) {
+    const float amax = float_from_bf16(static_cast<u16>(bits));
+    const int log2 = amax == 0.0F ? -200 : std::ilogb(amax);
+    const BlockScale mxfp4 = scale_of_block<QuantFormat::mxfp4>(amax, false, 1.0F);
+    const BlockScale mxfp8 = scale_of_block<QuantFormat::mxfp8>(amax, false, 1.0F);
+    const BlockScale fp8 = scale_of_block<QuantFormat::fp8_pow2>(amax, false, 1.0F);
+    const int e4 = std::max(log2 - 2, -127);
+    const int e8 = std::max(log2 - 8, -127);
+    ASSERT_EQ(static_cast<int>(mxfp4.bits), e4 + 127) << amax;
+    ASSERT_EQ(mxfp4.factor, std::ldexp(1.0F, -e4)) << amax;
+    ASSERT_EQ(static_cast<int>(mxfp8.bits), e8 + 127) << amax;
+    ASSERT_EQ(mxfp8.factor, std::ldexp(1.0F, -e8)) << amax;
+    const float a = std::max(amax, 0x1p-110F);
+    ASSERT_GE(448.0 * float_from_bits(fp8.bits), a);
+    ASSERT_LT(224.0 * float_from_bits(fp8.bits), a) << "not the least";
+    ASSERT_EQ(fp8.factor * float_from_bits(fp8.bits), 1.0F) << amax;
   }
 }
 
