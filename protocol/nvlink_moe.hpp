@@ -210,7 +210,7 @@ struct NvlinkDispatchSpec {
   i32 blocks_per_sm = 1;             ///< blocks one SM should hold at once: bounds registers
   Element weighted = Element::none;  ///< element type if rows are multiplied by their weight as they are placed
   bool has_remotes = false;          ///< some ranks are on other nodes
-  /// NvlinkDecode: as LocalDispatchSpec has them.
+  /// As LocalDispatchSpec has them.
   QuantFormat quantize = QuantFormat::none;
   Element input = Element::none;
 

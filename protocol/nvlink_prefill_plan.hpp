@@ -15,18 +15,22 @@ struct NvlinkPrefillTuning {
   i32 few_experts;
   i32 threads;  ///< block size
   i32 log2_slots_per_flag;
-  i32 senders_of_16;  ///< of 16 blocks of a launch that also receives, those that send first
-  i32 most_senders;   ///< of a launch that only sends: its grid
-  i32 ring_bytes;     ///< block scratch for rows under way
+  i32 senders_of_16;       ///< of 16 blocks of a launch that also receives, those that send first
+  i32 many_senders_of_16;  ///< likewise, where the link does not bound them
+  i32 most_senders;        ///< of a launch that only sends: its grid
+  i32 ring_bytes;          ///< block scratch for rows under way
 };
 
 // To be measured on two GPUs. Senders also place their tokens' own rows: 48 of 132 blocks need 40 GB/s each to keep the link
-// busy, and the flags of four slots come 7 us apart in each.
+// busy, and the flags of four slots come 7 us apart in each (4096 tokens of DeepSeek-V3: 6 and 10 of 16 senders take 220 us,
+// 16 take 252). Where they also quantise, or store to the memory that they read from, the senders are what takes longest:
+// 12 instead of 6 took fp8 from 184 to 171 us, and on a shared GPU from 299 to 252, bf16 there from 433 to 394.
 inline constexpr NvlinkPrefillTuning kGpuPrefillTuning{.few_entries = 2048,
                                                        .few_experts = 1024,
                                                        .threads = 512,
                                                        .log2_slots_per_flag = 2,
                                                        .senders_of_16 = 6,
+                                                       .many_senders_of_16 = 12,
                                                        .most_senders = 32,
                                                        .ring_bytes = 200 << 10};
 // Threads of a host that all send before they receive are as good as some that do each.
@@ -35,6 +39,7 @@ inline constexpr NvlinkPrefillTuning kHostPrefillTuning{.few_entries = 512,
                                                         .threads = 1,
                                                         .log2_slots_per_flag = PumpScratch::kLog2BatchRows,
                                                         .senders_of_16 = 16,
+                                                        .many_senders_of_16 = 16,
                                                         .most_senders = 1 << 20,
                                                         .ring_bytes = 0};
 
@@ -46,6 +51,23 @@ constexpr NvlinkDispatchSpec with_prefill_threads(NvlinkDispatchSpec spec, const
   spec.threads = nvlink_prefill_tuning_for(device).threads;
   spec.blocks_per_sm = 1;  // the ring fills an SM
   return spec;
+}
+
+/// Of a launch on a GPU whose blocks may have `max_scratch_bytes`.
+constexpr i32 nvlink_prefill_ring_bytes(const NvlinkDispatchSpec& spec, i32 max_scratch_bytes,
+                                        const NvlinkPrefillTuning& tuning) {
+  return min_of(tuning.ring_bytes, max_scratch_bytes - NvlinkPrefillScratch(spec, 0).pump.total) / 128 * 128;
+}
+
+/// Whether prefill itself can quantise for a spec that wants it: a stage of its ring holds a token as it is read, and
+/// bulk copies carry its scales. Which kernels are loaded must not depend on which GPU it is: Hopper and Blackwell have
+/// the same scratch.
+constexpr bool nvlink_prefill_quantizes(const NvlinkDispatchSpec& spec, bool is_host) {
+  if (spec.quantize == QuantFormat::none || is_host) return spec.quantize != QuantFormat::none;
+  constexpr i32 kScratchBytes = 227 << 10;
+  const RingShape ring(spec.row_bytes * spec.token_bytes_per_byte(), spec.scale_bytes,
+                       nvlink_prefill_ring_bytes(spec, kScratchBytes, kGpuPrefillTuning));
+  return ring.chunks_per_row == 1 && RingShape::bulk_scale_bytes(spec.scale_bytes) != 0;
 }
 
 /// Whether a dispatch of up to `num_tokens` tokens is NvlinkPrefill's. Both halves of a call are one kernel's.
@@ -72,24 +94,25 @@ constexpr void apply(const NvlinkPrefillPlan& plan, NvlinkDispatchArgs& args) {
 }
 
 /// A launch on at most `max_blocks` blocks, one per SM (host: thread), all resident. `receives`: whether it also receives;
-/// then it takes them all, whatever the own tokens: what others send is not known here.
+/// then it takes them all, whatever the own tokens: what others send is not known here. `is_shared`: ranks share the
+/// device.
 constexpr NvlinkPrefillPlan plan_nvlink_prefill(const NvlinkDispatchSpec& spec, bool receives, i32 max_blocks,
-                                                const LocalDevice& device, const NvlinkPrefillTuning& tuning) {
+                                                const LocalDevice& device, bool is_shared,
+                                                const NvlinkPrefillTuning& tuning) {
   NvlinkPrefillPlan plan;
   plan.grid = max_of(min_of(max_blocks, device.num_sms), 1);
   if (!receives) plan.grid = min_of(plan.grid, tuning.most_senders);
-  plan.num_senders = receives ? max_of(plan.grid * tuning.senders_of_16 / 16, 1) : plan.grid;
+  const bool is_bound_by_link = !is_shared && spec.quantize == QuantFormat::none;
+  const i32 senders_of_16 = is_bound_by_link ? tuning.senders_of_16 : tuning.many_senders_of_16;
+  plan.num_senders = receives ? max_of(plan.grid * senders_of_16 / 16, 1) : plan.grid;
   plan.log2_slots_per_flag = min_of(tuning.log2_slots_per_flag, PumpScratch::kLog2BatchRows);
-  if (!device.is_host) {
-    const i32 left = device.max_scratch_bytes - NvlinkPrefillScratch(spec, 0).pump.total;
-    plan.ring_bytes = min_of(tuning.ring_bytes, left) / 128 * 128;
-  }
+  if (!device.is_host) plan.ring_bytes = nvlink_prefill_ring_bytes(spec, device.max_scratch_bytes, tuning);
   plan.scratch_bytes = NvlinkPrefillScratch(spec, plan.ring_bytes).total;
   return plan;
 }
 constexpr NvlinkPrefillPlan plan_nvlink_prefill(const NvlinkDispatchSpec& spec, bool receives, i32 max_blocks,
-                                                const LocalDevice& device) {
-  return plan_nvlink_prefill(spec, receives, max_blocks, device, nvlink_prefill_tuning_for(device));
+                                                const LocalDevice& device, bool is_shared = false) {
+  return plan_nvlink_prefill(spec, receives, max_blocks, device, is_shared, nvlink_prefill_tuning_for(device));
 }
 
 /// Words of LocalDispatchArgs::block_counts that any plan on this device may use.

@@ -10,7 +10,7 @@ namespace moelink {
 /// One row to be moved. Addresses are multiples of 16, but those of scales.
 struct RowJob {
   const u8* row;
-  const u8* scales;  ///< null: none
+  const u8* scales;  ///< null: none; if the spec quantises: `row` is elements that are not yet quantised
   u8* copy;          ///< one more place for the row, its scales behind it; null: none
   i32 slot;          ///< for whoever finds places: the slot that the row belongs to; -1: it has none but `copy`
 };
@@ -34,7 +34,7 @@ struct PumpScratch {
   i32 jobs;      ///< RowJob[kBatches][kBatchRows]
   i32 places;    ///< i32[kBatches][kBatchRows * top_k]
   i32 weights;   ///< float[kBatches][kBatchRows * top_k]
-  i32 barriers;  ///< u64[kBatches * 2 + RingShape::kMostStages]
+  i32 barriers;  ///< u64[kBatches * 2 + RingShape::kMostStages * 2]
   i32 ring;      ///< ring_bytes, 128-byte aligned
   i32 total;
 
@@ -44,7 +44,7 @@ struct PumpScratch {
         places(jobs + kBatches * kBatchRows * static_cast<i32>(sizeof(RowJob))),
         weights(places + kBatches * kBatchRows * top_k * 4),
         barriers(weights + kBatches * kBatchRows * top_k * 4),
-        ring(round_up(barriers + (2 * kBatches + RingShape::kMostStages) * 8, 128)),
+        ring(round_up(barriers + (2 * kBatches + 2 * RingShape::kMostStages) * 8, 128)),
         total(ring + ring_bytes) {}
 };
 

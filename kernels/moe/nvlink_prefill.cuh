@@ -77,7 +77,8 @@ struct NvlinkPrefill {
     return {.rows = static_cast<u8*>(args.local.rows),
             .row_stride_bytes = args.local.row_stride_bytes,
             .row_scales = static_cast<u8*>(args.local.row_scales),
-            .streaming = is_streaming(spec, args.local)};
+            .streaming = is_streaming(spec, args.local),
+            .tensor_scale = args.local.tensor_scale};
   }
 
   /// By one block: the headers of a call whose slots are those of the last. Nobody reads its counts of entries.

@@ -22,44 +22,31 @@
 //    are under way. What the finder stored before (scales) is ordered by the batch's barrier.
 //  - Stage reuse is that of row_ring.cuh: kDrain chunks later.
 //
+// If the spec quantises, rows without scales are elements that are not quantised yet. More warps then follow the
+// batches, take such rows in turns as their stages fill, and quantise each where it lies; the copier waits for them
+// (a barrier for each stage, ready) instead of for the load. What they write is fenced for the bulk stores. A batch is
+// empty when they, too, have left it.
+//
 // Rows that are weighted go through the registers of the whole block, batch by batch. On the host a row is moved as it
 // is found.
 #pragma once
 
-#include "moelink/device/primitives/row_copy.cuh"
+#include "moelink/device/primitives/row_batch.cuh"
+#include "moelink/device/primitives/row_moves.cuh"
 #include "moelink/device/primitives/scale_copy.cuh"
+#include "moelink/device/primitives/stage_quantizer.cuh"
 #include "moelink/device/primitives/warp.cuh"
 #include "moelink/device/ptx/load_store.cuh"
-#include "moelink/protocol/pump_scratch.hpp"
 #if MOELINK_ON_DEVICE
 #include "moelink/device/ptx/bulk_copy.cuh"
 #include "moelink/device/ptx/fence.cuh"
-#else
-#include "moelink/device/primitives/host_rows.hpp"
 #endif
 
 namespace moelink {
 
-/// Where places are. Addresses and strides of rows are multiples of 16 bytes.
-struct RowTargets {
-  u8* rows;
-  i64 row_stride_bytes;
-  u8* row_scales;  ///< [rows, scale_bytes] dense, or null
-  bool streaming;  ///< host: past the caches
-};
-
-/// A batch as its finder sees it, in block scratch.
-struct RowBatch {
-  RowBatchHead* head;  ///< all but is_last is the finder's to fill
-  RowJob* jobs;        ///< [num_rows]
-  i32* places;         ///< [num_rows][top_k], -1: none
-  float* weights;      ///< likewise
-};
-
 template <class Exec, class S>
 class RowPump {
   static constexpr i32 kBatches = PumpScratch::kBatches;
-  static constexpr i32 kBatchRows = PumpScratch::kBatchRows;
   static constexpr int kLanes = Exec::kWarpSize;
   static constexpr int kMovers = Exec::kIsDevice ? 2 : 1;  ///< warps: the copier and the finder (host: one does both)
 
@@ -68,28 +55,30 @@ class RowPump {
   MOELINK_DEVICE RowPump(S spec, const RowTargets& to, const PumpScratch& at, u8* scratch, i32 ring_bytes)
       : spec_(spec),
         to_(to),
-        shape_(spec().row_bytes, spec().scale_bytes, ring_bytes),
-        heads_(reinterpret_cast<RowBatchHead*>(scratch + at.heads)),
-        jobs_(reinterpret_cast<RowJob*>(scratch + at.jobs)),
-        places_(reinterpret_cast<i32*>(scratch + at.places)),
-        weights_(reinterpret_cast<float*>(scratch + at.weights)),
-        barriers_(reinterpret_cast<u64*>(scratch + at.barriers)),
-        stages_(scratch + at.ring) {}
+        shape_(raw_row_bytes(spec), spec().scale_bytes, ring_bytes),
+        batches_(spec, at, scratch),
+#if MOELINK_ON_DEVICE
+        barriers_(scratch + at.barriers),
+#endif
+        stages_(scratch + at.ring) {
+  }
 
   /// Warps, from the first, that run() keeps busy to the end. Those behind return from it at once.
-  MOELINK_DEVICE static int busy_warps(const Exec& ex, S spec) { return weighted(spec) ? ex.num_warps() : kMovers; }
+  MOELINK_DEVICE static int busy_warps(const Exec& ex, S spec) {
+    return weighted(spec) ? ex.num_warps() : kMovers + num_quantizers(ex, spec);
+  }
 
  private:
+  static constexpr int kMostQuantizers = 8;  ///< warps: as many rows at once
+
+  MOELINK_DEVICE static int num_quantizers(const Exec& ex, S spec) {
+    const bool quantizes = Exec::kIsDevice && spec().quantize != QuantFormat::none;
+    return quantizes ? min_of(kMostQuantizers, ex.num_warps() - kMovers) : 0;
+  }
   MOELINK_DEVICE static bool weighted(S spec) { return spec().weighted != Element::none; }
   /// Whether scales pass through the ring behind their rows; else the finder's warp copies them.
   MOELINK_DEVICE bool ring_has_scales() const {
     return Exec::kIsDevice && !weighted(spec_) && RingShape::bulk_scale_bytes(spec_().scale_bytes) != 0;
-  }
-
-  MOELINK_DEVICE RowBatch batch(u32 number) const {
-    const i32 index = static_cast<i32>(number % kBatches);
-    const i32 first_place = index * kBatchRows * spec_().top_k;
-    return {heads_ + index, jobs_ + index * kBatchRows, places_ + first_place, weights_ + first_place};
   }
 
   /// By one warp: the next batch, and its scales to where the ring does not carry them.
@@ -118,9 +107,12 @@ class RowPump {
 
 #if MOELINK_ON_DEVICE
 
-  static constexpr u32 kDrain = 4;    ///< chunks whose stores may still be reading
-  static constexpr u32 kFlagLag = 2;  ///< chunks under way behind those that a flag waits for
+  static constexpr u32 kDrain = 4;  ///< chunks whose stores may still be reading
+  /// Chunks under way behind those that a flag waits for: as many bytes, whatever the rows.
+  static constexpr u32 kFlagLag = static_cast<u32>(min_of(max_of((28L << 10) / max_of(S{}().row_bytes, 1L), 2L), 8L));
   static constexpr int kCopyLane = 31;
+  static constexpr int kQuantizers =
+      S{}().quantize != QuantFormat::none ? min_of(kMostQuantizers, S{}().threads / kLanes - kMovers) : 0;
   static_assert(kDrain < RingShape::kLeastStages, "a stage must be free before it is waited for");
 
  public:
@@ -129,54 +121,40 @@ class RowPump {
     if constexpr (S{}().weighted != Element::none) {
       run_through_registers(ex, finder);
     } else {
-      if (ex.warp() >= kMovers) return;
+      if (ex.warp() >= kMovers + kQuantizers) return;
       fence_proxy_async();  // the block may have used the memory of the ring for something else
-      if (ex.thread() == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * kBatches + shape_.stages; ++i) mbarrier_init(barrier(i), 1);
-        fence_mbarrier_init();
-      }
-      ex.sync_first_warps(kMovers);
+      if (ex.thread() == 0) barriers_.init(shape_.stages, 1 + kQuantizers, kQuantizers != 0);
+      ex.sync_first_warps(kMovers + kQuantizers);
       if (ex.warp() == 0) {
         copy_all(ex, finder);
-      } else {
+      } else if (ex.warp() == 1) {
         find_all(ex, finder);
+      } else {
+        quantize_stages<kQuantizers>(ex, spec_, batches_, barriers_, shape_, stages_, to_.tensor_scale,
+                                     static_cast<u32>(ex.warp() - kMovers));
       }
     }
   }
 
  private:
-  MOELINK_DEVICE Mbarrier* barrier(int index) const { return reinterpret_cast<Mbarrier*>(barriers_) + index; }
-  MOELINK_DEVICE Mbarrier* batch_full(u32 number) const { return barrier(static_cast<int>(number % kBatches)); }
-  MOELINK_DEVICE Mbarrier* batch_empty(u32 number) const {
-    return barrier(kBatches + static_cast<int>(number % kBatches));
-  }
-  MOELINK_DEVICE Mbarrier* stage_full(int stage) const { return barrier(2 * kBatches + stage); }
-
-  /// For what this block's other warp, or its own bulk copies, will bring: they wait for nobody without a deadline.
-  MOELINK_DEVICE static void wait(Mbarrier* barrier, u32 parity) {
-    while (!mbarrier_try_wait_parity(barrier, parity)) {
-    }
-  }
-
   template <class Finder>
   MOELINK_DEVICE void find_all(const Exec& ex, Finder& finder) const {
 #pragma unroll 1
     for (u32 number = 0;; ++number) {
-      if (number >= kBatches) wait(batch_empty(number), (number / kBatches - 1) & 1);
-      const RowBatch next = batch(number);
+      if (number >= kBatches) PumpBarriers::wait(barriers_.batch_empty(number), (number / kBatches - 1) & 1);
+      const RowBatch next = batches_.at(number);
       const bool found = find(ex, finder, next);
       fence_proxy_async();
       if (ex.lane() == 0) next.head->is_last = found ? 0 : 1;
       ex.sync_warp();
-      if (ex.lane() == 0) mbarrier_arrive(batch_full(number));
+      if (ex.lane() == 0) mbarrier_arrive(barriers_.batch_full(number));
       if (!found) return;
     }
   }
 
   /// Whether a batch has been found, for the whole warp. Does not wait.
   MOELINK_DEVICE bool is_found(const Exec& ex, u32 number) const {
-    const bool seen = mbarrier_test_parity(batch_full(number), (number / kBatches) & 1);
+    const bool seen = mbarrier_test_parity(barriers_.batch_full(number), (number / kBatches) & 1);
     return warp_sum(ex, seen ? 1 : 0) == kLanes;
   }
 
@@ -186,9 +164,9 @@ class RowPump {
     for (u32 number = 0;; ++number) {
       if (!is_found(ex, number)) {
         release_flag(ex, finder);  // nobody shall wait for copies that wait for nothing else
-        wait(batch_full(number), (number / kBatches) & 1);
+        barriers_.wait_batch_full(number);
       }
-      const RowBatch next = batch(number);
+      const RowBatch next = batches_.at(number);
       if (next.head->is_last != 0) break;
       const i32 num_rows = next.head->num_rows;
 #pragma unroll 1
@@ -200,7 +178,7 @@ class RowPump {
         flag_chunk_ = placed_;
       }
       ex.sync_warp();
-      if (ex.lane() == 0) mbarrier_arrive(batch_empty(number));
+      if (ex.lane() == 0) mbarrier_arrive(barriers_.batch_empty(number));
     }
     release_flag(ex, finder);
     bulk_wait_group<0>();
@@ -211,12 +189,18 @@ class RowPump {
     const i64 place = ex.lane() < spec_().top_k ? from.places[row * spec_().top_k + ex.lane()] : -1;
     u8* to = place >= 0 ? to_.rows + place * to_.row_stride_bytes : nullptr;
     u8* copy = ex.lane() == kCopyLane ? from.jobs[row].copy : nullptr;
-    const bool with_scales = ring_has_scales() && from.jobs[row].scales != nullptr;
+    const bool is_quantized_here = is_raw(spec_, from.jobs[row]);
+    const bool with_scales = ring_has_scales() && (is_quantized_here || from.jobs[row].scales != nullptr);
 #pragma unroll 1
     for (int chunk = 0; chunk < shape_.chunks_per_row; ++chunk) {
       load_ahead(ex);
       const u8* stage = stages_ + stage_ * shape_.stage_bytes;
-      wait(stage_full(stage_), parity_);
+      if (is_quantized_here) {
+        PumpBarriers::wait(barriers_.stage_ready(stage_), ready_parity_ >> stage_ & 1);
+        ready_parity_ ^= u64{1} << stage_;
+      } else {
+        PumpBarriers::wait(barriers_.stage_full(stage_), parity_);
+      }
       const i32 bytes = chunk_bytes(chunk);
       const i64 first = static_cast<i64>(chunk) * shape_.chunk_bytes;
       if (bytes > 0) {
@@ -270,14 +254,14 @@ class RowPump {
     while (loaded_ != end) {
       if (load_row_ == load_rows_) {
         if (load_ended_ || !is_found(ex, load_number_)) return;
-        const RowBatchHead& head = *batch(load_number_).head;
+        const RowBatchHead& head = *batches_.at(load_number_).head;
         load_ended_ = head.is_last != 0;
         load_rows_ = load_ended_ ? 0 : head.num_rows;
         load_row_ = 0;
         ++load_number_;
         continue;
       }
-      if (ex.lane() == 0) load(batch(load_number_ - 1).jobs[load_row_]);
+      if (ex.lane() == 0) load(batches_.at(load_number_ - 1).jobs[load_row_]);
       ++loaded_;
       if (++load_stage_ == shape_.stages) load_stage_ = 0;
       if (++load_chunk_ == shape_.chunks_per_row) {
@@ -289,9 +273,9 @@ class RowPump {
 
   /// By one lane: one chunk into the stage whose turn it is.
   MOELINK_DEVICE void load(const RowJob& job) const {
-    Mbarrier* full = stage_full(load_stage_);
+    Mbarrier* full = barriers_.stage_full(load_stage_);
     u8* stage = stages_ + load_stage_ * shape_.stage_bytes;
-    const i32 bytes = chunk_bytes(load_chunk_);
+    const i32 bytes = is_raw(spec_, job) ? static_cast<i32>(raw_row_bytes(spec_)) : chunk_bytes(load_chunk_);
     const bool with_scales = load_chunk_ == 0 && ring_has_scales() && job.scales != nullptr;
     mbarrier_arrive_expect_tx(full, static_cast<u32>(bytes + (with_scales ? spec_().scale_bytes : 0)));
     if (bytes > 0) {
@@ -304,7 +288,7 @@ class RowPump {
 
   template <class Finder>
   MOELINK_DEVICE void run_through_registers(const Exec& ex, Finder& finder) const {
-    const RowBatch next = batch(0);
+    const RowBatch next = batches_.at(0);
 #pragma unroll 1
     for (;;) {
       if (ex.warp() == 0) {
@@ -314,26 +298,9 @@ class RowPump {
       ex.sync_block();
       if (next.head->is_last != 0) return;
       const i32 num_rows = next.head->num_rows;
-      for (i32 row = 0; row < num_rows; ++row) move_weighted(ex, next, row);
+      for (i32 row = 0; row < num_rows; ++row) move_through_registers(ex, spec_, to_, next, row);
       ex.sync_block();
       if (ex.thread() == 0 && next.head->value != 0) finder.raise(next.head->flag, next.head->value);
-    }
-  }
-
-  MOELINK_DEVICE void move_weighted(const Exec& ex, const RowBatch& from, i32 row) const {
-    using Part = RowPart<Exec, S>;
-    const RowJob& job = from.jobs[row];
-    Part part(spec_);
-    for (i64 at = 0; at < spec_().row_bytes; at += Part::kMaxBytes) {
-      const i64 left = spec_().row_bytes - at;
-      part.load_received(ex, job.row + at, static_cast<i32>(min_of(left, static_cast<i64>(Part::kMaxBytes))));
-      if (job.copy != nullptr) part.send(ex, job.copy + at);
-      for (int k = 0; k < spec_().top_k; ++k) {
-        const i64 place = from.places[row * spec_().top_k + k];
-        if (place < 0) continue;
-        part.store(ex, to_.rows + place * to_.row_stride_bytes + at, from.weights[row * spec_().top_k + k],
-                   to_.streaming);
-      }
     }
   }
 
@@ -348,32 +315,21 @@ class RowPump {
   u32 placed_ = 0;  ///< chunks whose stores have been issued
   int stage_ = 0;
   u32 parity_ = 0;
-  u64* flag_ = nullptr;  ///< of a batch whose copies may still be under way
-  u64 flag_value_ = 0;   ///< 0: there is none
-  u32 flag_chunk_ = 0;   ///< the chunk behind its last
+  u64 ready_parity_ = 0;  ///< of each stage's ready barrier: a bit
+  u64* flag_ = nullptr;   ///< of a batch whose copies may still be under way
+  u64 flag_value_ = 0;    ///< 0: there is none
+  u32 flag_chunk_ = 0;    ///< the chunk behind its last
 
 #else
 
  public:
   template <class Finder>
   void run(const Exec& ex, Finder& finder) {
-    const RowBatch next = batch(0);
+    const RowBatch next = batches_.at(0);
     while (find(ex, finder, next)) {
-      for (i32 row = 0; row < next.head->num_rows; ++row) move(next, row);
+      for (i32 row = 0; row < next.head->num_rows; ++row) move_on_host(ex, spec_, to_, next, row);
       if (to_.streaming) host_stream_fence();
       if (next.head->value != 0) finder.raise(next.head->flag, next.head->value);
-    }
-  }
-
- private:
-  void move(const RowBatch& from, i32 row) const {
-    const RowJob& job = from.jobs[row];
-    if (job.copy != nullptr) host_copy_row(job.copy, job.row, spec_().row_bytes, Element::none, 1.0F, to_.streaming);
-    for (int k = 0; k < spec_().top_k; ++k) {
-      const i64 place = from.places[row * spec_().top_k + k];
-      if (place < 0) continue;
-      host_copy_row(to_.rows + place * to_.row_stride_bytes, job.row, spec_().row_bytes, spec_().weighted,
-                    from.weights[row * spec_().top_k + k], to_.streaming);
     }
   }
 
@@ -382,11 +338,10 @@ class RowPump {
   S spec_;
   RowTargets to_;
   RingShape shape_;
-  RowBatchHead* heads_;
-  RowJob* jobs_;
-  i32* places_;
-  float* weights_;
-  u64* barriers_;
+  RowBatches<S> batches_;
+#if MOELINK_ON_DEVICE
+  PumpBarriers barriers_;
+#endif
   u8* stages_;
 };
 

@@ -60,6 +60,8 @@ std::vector<KernelRequest> every_request() {
   }
   for (const NvlinkDispatchSpec& spec : test::nvlink_quantizing_specs()) {
     requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
+    if (!nvlink_prefill_quantizes(spec, kGpu.is_host)) continue;
+    requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));
   }
   for (TensorParallelSpec spec : test::tensor_parallel_specs()) {
     spec.threads = tp_staged_threads(spec.top_k, spec.num_ranks);

@@ -30,6 +30,37 @@ TEST(NvlinkPrefillPlan, SomeBlocksSendAndAllReceive) {
   EXPECT_LT(plan.num_senders, plan.grid);
 }
 
+TEST(NvlinkPrefillPlan, MoreBlocksSendWhereTheLinkDoesNotBoundThem) {
+  NvlinkDispatchSpec quantizing = kDeepSeekOfTwo;
+  quantizing.row_bytes = 7168;
+  quantizing.scale_bytes = 224;
+  quantizing.quantize = QuantFormat::fp8;
+  quantizing.input = Element::bfloat16;
+  const i32 many = 132 * kGpuPrefillTuning.many_senders_of_16 / 16;
+  EXPECT_EQ(many, plan_nvlink_prefill(quantizing, true, 132, kH200).num_senders);
+  EXPECT_EQ(many, plan_nvlink_prefill(kDeepSeekOfTwo, true, 132, kH200, true).num_senders);
+  EXPECT_LT(many, 132) << "somebody receives from the start";
+}
+
+TEST(NvlinkPrefillPlan, QuantisesWhatAStageHoldsAndBulkCopiesCarry) {
+  const auto quantizes = [](QuantFormat format, i64 hidden, bool is_host) {
+    const NvlinkDispatchSpec spec{.row_bytes = quant_bytes(format, hidden),
+                                  .scale_bytes = static_cast<i32>(quant_scale_bytes(format, hidden)),
+                                  .num_ranks = 2,
+                                  .num_experts = 256,
+                                  .top_k = 8,
+                                  .quantize = format,
+                                  .input = Element::bfloat16};
+    return nvlink_prefill_quantizes(spec, is_host);
+  };
+  EXPECT_TRUE(quantizes(QuantFormat::fp8, 7168, false));
+  EXPECT_TRUE(quantizes(QuantFormat::nvfp4, 8192, false));
+  EXPECT_FALSE(quantizes(QuantFormat::fp8, 16384, false)) << "a token takes two stages";
+  EXPECT_FALSE(quantizes(QuantFormat::fp8, 2880, false)) << "92 bytes of scales";
+  EXPECT_TRUE(quantizes(QuantFormat::fp8, 2880, true));
+  EXPECT_FALSE(nvlink_prefill_quantizes(kDeepSeekOfTwo, false));
+}
+
 TEST(NvlinkPrefillPlan, ALaunchThatOnlySendsLeavesTheOtherSmsAlone) {
   const NvlinkPrefillPlan plan = plan_nvlink_prefill(kDeepSeekOfTwo, false, 132, kH200);
   EXPECT_EQ(kGpuPrefillTuning.most_senders, plan.grid);

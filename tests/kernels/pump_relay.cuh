@@ -17,11 +17,16 @@ struct PumpRelay {
     i32 top_k = 0;
     i32 threads = 0;
     Element weighted = Element::none;
-    constexpr auto fields(auto&& visit) const { return visit(row_bytes, scale_bytes, top_k, threads, weighted); }
+    QuantFormat quantize = QuantFormat::none;  ///< as in NvlinkDispatchSpec, with `input`
+    Element input = Element::none;
+    constexpr auto fields(auto&& visit) const {
+      return visit(row_bytes, scale_bytes, top_k, threads, weighted, quantize, input);
+    }
+    MOELINK_DEVICE constexpr i32 token_bytes_per_byte() const { return moelink::token_bytes_per_byte(quantize); }
   };
 
   struct Args {
-    const u8* input = nullptr;  ///< [blocks * rows_per_block, row_bytes]
+    const u8* input = nullptr;  ///< [blocks * rows_per_block, row_bytes]; quantising: elements of 16 bits
     const u8* input_scales = nullptr;
     u8* slots = nullptr;          ///< [blocks * rows_per_block][slot_bytes]
     i64 slot_bytes = 0;           ///< at least row_bytes + scale_bytes, a multiple of 16
@@ -91,8 +96,9 @@ struct PumpRelay {
       const bool scales = args.input_scales != nullptr;
       if (!sends)
         return {.row = slot, .scales = scales ? slot + spec().row_bytes : nullptr, .copy = nullptr, .slot = 0};
-      return {.row = args.input + row * spec().row_bytes,
-              .scales = scales ? args.input_scales + row * spec().scale_bytes : nullptr,
+      const bool is_raw = spec().quantize != QuantFormat::none;
+      return {.row = args.input + row * spec().row_bytes * spec().token_bytes_per_byte(),
+              .scales = scales && !is_raw ? args.input_scales + row * spec().scale_bytes : nullptr,
               .copy = slot,
               .slot = 0};
     }

@@ -12,6 +12,7 @@
 
 #include "kernels/pump_relay.cuh"
 #include "moelink/buffer.hpp"
+#include "moelink/quantize.hpp"
 #include "moelink/stream.hpp"
 #include "reference/element.hpp"
 #include "support/test_kernels.hpp"
@@ -38,6 +39,10 @@ class RowPumpOn : public testing::TestWithParam<Device> {
   }
 
   void check(PumpRelay::Spec spec, int rows_per_block, int rounds = 2) const;
+  /// If the spec quantises: rows that are not, `input` and `scales` become what they are quantised to.
+  [[nodiscard]] std::vector<unsigned char> quantize_input(const PumpRelay::Spec& spec, std::int64_t num_rows,
+                                                          std::vector<unsigned char>& input,
+                                                          std::vector<unsigned char>& scales) const;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RowPumpOn, testing::Values(Device::host(), Device::cuda(0)),
                          [](const auto& tested) { return std::string(tested.param.is_host() ? "host" : "cuda"); });
@@ -59,6 +64,25 @@ std::vector<unsigned char> expected_rows(const PumpRelay::Spec& spec, const std:
   return rows;
 }
 
+std::vector<unsigned char> RowPumpOn::quantize_input(const PumpRelay::Spec& spec, std::int64_t num_rows,
+                                                     std::vector<unsigned char>& input,
+                                                     std::vector<unsigned char>& scales) const {
+  if (spec.quantize == QuantFormat::none) return {};
+  const Quantization format = spec.quantize == QuantFormat::fp8 ? Quantization::fp8 : Quantization::nvfp4;
+  const std::int64_t columns = spec.row_bytes * spec.token_bytes_per_byte() / 2;
+  std::vector<unsigned char> raw(static_cast<std::size_t>(num_rows * columns * 2));
+  std::mt19937 random(11);
+  for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = static_cast<unsigned char>(random() % (i % 2 == 0 ? 256 : 64));
+  const Stream stream(Device::host(), {.num_threads = kHostThreads});
+  Quantizer(Device::host(), {.format = format, .columns = columns})
+      .quantize({.input = {raw.data(), DataType::bfloat16, num_rows, columns},
+                 .output = {input.data(), DataType::bytes, num_rows, spec.row_bytes},
+                 .scales = {scales.data()}},
+                stream);
+  stream.synchronize();
+  return raw;
+}
+
 void RowPumpOn::check(PumpRelay::Spec spec, int rows_per_block, int rounds) const {
   SCOPED_TRACE(std::to_string(spec.row_bytes) + " bytes, scales " + std::to_string(spec.scale_bytes) + ", top-k " +
                std::to_string(spec.top_k));
@@ -72,6 +96,7 @@ void RowPumpOn::check(PumpRelay::Spec spec, int rows_per_block, int rounds) cons
   for (std::size_t i = 0; i < input.size(); ++i)
     input[i] = static_cast<unsigned char>(random() % (i % 2 == 0 ? 256 : 64));
   for (auto& byte : scales) byte = static_cast<unsigned char>(random());
+  const std::vector<unsigned char> raw = quantize_input(spec, num_rows, input, scales);
   std::vector<std::int32_t> places(num_entries);
   std::iota(places.begin(), places.end(), 0);
   std::shuffle(places.begin(), places.end(), random);
@@ -80,11 +105,11 @@ void RowPumpOn::check(PumpRelay::Spec spec, int rows_per_block, int rounds) cons
   for (auto& weight : weights) weight = static_cast<float>(random() % 1000) / 256.0F;
 
   const Stream stream(device(), {.num_threads = kHostThreads});
-  spec.threads = device().is_host() ? 1 : 256;
+  spec.threads = device().is_host() ? 1 : 512;
   const auto kernel = load_test_kernel<PumpRelay>(device(), spec);
   const std::int64_t slot_bytes = (spec.row_bytes + spec.scale_bytes + 15) / 16 * 16;
   const int ring_bytes = device().is_host() ? 0 : 64 << 10;
-  const Buffer input_buffer = upload(input, stream);
+  const Buffer input_buffer = upload(raw.empty() ? input : raw, stream);
   const Buffer scales_buffer = upload(scales, stream);
   const Buffer places_buffer = upload(places, stream);
   const Buffer weights_buffer = upload(weights, stream);
@@ -137,6 +162,15 @@ TEST_P(RowPumpOn, ScalesGoWithTheirRows) {
   for (const i32 scale_bytes : {1, 6, 16, 63, 224, 4096})
     check({.row_bytes = 1024, .scale_bytes = scale_bytes, .top_k = 4}, 40);
   check({.row_bytes = 14336, .scale_bytes = 448, .top_k = 4}, 20);
+}
+TEST_P(RowPumpOn, RowsAreQuantisedOnceWhereverTheyGo) {
+  // Whole blocks, and a last one that is short; more rows than stages, so that each stage is used for both kinds.
+  check({.row_bytes = 2048, .scale_bytes = 64, .top_k = 8, .quantize = QuantFormat::fp8, .input = Element::bfloat16},
+        60);
+  check({.row_bytes = 1488, .scale_bytes = 48, .top_k = 3, .quantize = QuantFormat::fp8, .input = Element::bfloat16},
+        30);
+  check({.row_bytes = 1792, .scale_bytes = 224, .top_k = 2, .quantize = QuantFormat::nvfp4, .input = Element::bfloat16},
+        45, 6);
 }
 TEST_P(RowPumpOn, WeightsMultiplyWhatIsPlacedNotWhatIsPassedOn) {
   check({.row_bytes = 2064, .scale_bytes = 12, .top_k = 4, .weighted = Element::bfloat16}, 40);

@@ -88,32 +88,34 @@ NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, co
   }
 }
 
-/// Variants that no token count of the configuration leads to are not compiled. Decode quantises where it can.
-NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader, NvlinkDispatchSpec spec,
+/// Variants that no token count of the configuration leads to are not compiled. Each quantises if it can.
+NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec,
                                                            const Payload& declared) const {
   const QuantFormat format = format_of(declared.quantize);
-  if (format != QuantFormat::none && nvlink_decode_holds_rows(spec.row_bytes, limits_, token_bytes_per_byte(format))) {
-    spec.quantize = format;
-    spec.input = element_of(declared.type);
-  }
-  DispatchKernels kernels{.spec = spec,
-                          .decode_tokens = max_decode_tokens(spec, limits_),
+  NvlinkDispatchSpec quantizing = spec;
+  quantizing.quantize = format;
+  quantizing.input = format != QuantFormat::none ? element_of(declared.type) : Element::none;
+  const bool decode_quantizes = nvlink_decode_holds_rows(spec.row_bytes, limits_, token_bytes_per_byte(format));
+  DispatchKernels kernels{.spec = decode_quantizes ? quantizing : spec,
+                          .decode_tokens = -1,
                           .decode = {},
                           .prefill_is_used = false,
                           .prefill = {}};
-  if (kernels.decode_tokens >= 0) kernels.decode = loader.add<NvlinkDecode>(with_decode_threads(spec, limits_));
+  kernels.decode_tokens = max_decode_tokens(kernels.spec, limits_);
+  if (kernels.decode_tokens >= 0) kernels.decode = loader.add<NvlinkDecode>(with_decode_threads(kernels.spec, limits_));
   kernels.prefill_is_used = kernels.decode_tokens < max_tokens_;
   if (kernels.prefill_is_used) {
-    spec.quantize = QuantFormat::none;
-    spec.input = Element::none;
-    kernels.prefill = loader.add<NvlinkPrefill>(with_prefill_threads(spec, limits_));
+    const NvlinkDispatchSpec& prefill = nvlink_prefill_quantizes(quantizing, limits_.is_host) ? quantizing : spec;
+    kernels.prefill = loader.add<NvlinkPrefill>(with_prefill_threads(prefill, limits_));
   }
   return kernels;
 }
 
 bool NvlinkKernels::quantizes(const DispatchCall& call) const {
   const DispatchKernels& kernels = plain_[call.payload];
-  return kernels.spec.quantize != QuantFormat::none && call.args.tokens.rows <= kernels.decode_tokens;
+  const bool is_decode = call.args.tokens.rows <= kernels.decode_tokens;
+  const NvlinkDispatchSpec& spec = is_decode ? kernels.spec : kernels.prefill.spec();
+  return spec.quantize != QuantFormat::none;
 }
 
 bool NvlinkKernels::uses_prefill() const {
@@ -130,7 +132,7 @@ void NvlinkKernels::for_each_kernel(Visit&& visit) const {
         visit("dispatch", kernels.decode.max_blocks_per_sm(bytes), bytes);
       }
       if (kernels.prefill_is_used) {
-        const i32 bytes = plan_nvlink_prefill(kernels.spec, true, 1, limits_).scratch_bytes;
+        const i32 bytes = plan_nvlink_prefill(kernels.prefill.spec(), true, 1, limits_).scratch_bytes;
         visit("dispatch of many tokens", kernels.prefill.max_blocks_per_sm(bytes), bytes);
       }
     }
@@ -187,7 +189,8 @@ void NvlinkKernels::launch_decode(const DispatchKernels& kernels, const Dispatch
 void NvlinkKernels::launch_prefill(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
                                    NvlinkDispatchArgs args, StreamView stream) const {
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
-  const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.spec, args.receives != 0, now.sms, limits_);
+  const NvlinkPrefillPlan plan =
+      plan_nvlink_prefill(kernels.prefill.spec(), args.receives != 0, now.sms, limits_, now.is_shared);
   apply(plan, args);
   kernels.prefill.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
@@ -216,10 +219,11 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
                     " per row, ", plan.scratch_bytes, " B scratch",
                     kernels.spec.quantize != QuantFormat::none ? ", quantising" : "");
   } else {
-    const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.spec, true, sms, limits_);
+    const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.prefill.spec(), true, sms, limits_, budget.is_shared);
     dispatch =
         text("prefill: ", plan.grid, " blocks of ", kernels.prefill.spec().threads, " threads, ", plan.num_senders,
-             " of them send, a flag for ", 1 << plan.log2_slots_per_flag, " rows, ", plan.scratch_bytes, " B scratch");
+             " of them send, a flag for ", 1 << plan.log2_slots_per_flag, " rows, ", plan.scratch_bytes, " B scratch",
+             kernels.prefill.spec().quantize != QuantFormat::none ? ", quantising" : "");
   }
   const NvlinkCombineSpec& spec = combine_.front().spec();
   const char* const name = spec.has_remotes ? "p2p" : "nvlink";

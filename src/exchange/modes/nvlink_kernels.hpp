@@ -60,7 +60,7 @@ class NvlinkKernels {
     bool prefill_is_used = false;
     Kernel<NvlinkPrefill> prefill;
   };
-  [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, NvlinkDispatchSpec spec,
+  [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const NvlinkDispatchSpec& spec,
                                              const Payload& declared) const;
   void launch_decode(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
                      NvlinkDispatchArgs args, StreamView stream) const;
