@@ -86,7 +86,7 @@ struct ExchangeConfig {
   bool own_expert_output = false;  ///< expert_output_buffer() exists
   /// p2p: what carries puts between nodes: "loopback" (ranks of one process), "verbs" or "ucx", equal on all ranks;
   /// empty: MOELINK_PUT, else the first that works on every rank. Another name is invalid_argument, one that does not
-  /// work here unsupported.
+  /// work here unsupported. Not used where all ranks can map each other's memory.
   std::string transport = {};
 };
 

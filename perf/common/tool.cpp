@@ -21,6 +21,15 @@ int usage(const CLI::App& app, const std::string& what) {
   return kExitUsage;
 }
 
+std::string environment_error() {
+  try {
+    check_environment();
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 int run_tool(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
@@ -38,7 +47,8 @@ int run_tool(CLI::App& app, int argc, const char* const* argv, const std::functi
     return body();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    return usage(app, error.what());
+    const std::string of_variable = environment_error();  // flags take what variables say, and would be blamed for it
+    return usage(app, of_variable.empty() ? error.what() : of_variable);
   } catch (const UsageError& error) {
     return usage(app, error.what());
   } catch (const std::bad_alloc&) {

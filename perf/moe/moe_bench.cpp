@@ -70,7 +70,8 @@ MoeBench::MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Com
       limit_(stream_, team_),
       link_(communicator, stream_, team_) {
   if (const auto kind = collectives_of_baseline(flags.baseline)) {
-    collectives_ = make_collectives(*kind, settings.transport, communicator, stream_, team_, no_collectives_reason_);
+    collectives_ =
+        make_collectives(*kind, settings.said_transport(), communicator, stream_, team_, no_collectives_reason_);
   }
 }
 

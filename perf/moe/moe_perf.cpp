@@ -25,11 +25,18 @@ void add_phase(const MoeRun& run, const MoeCaseName& name, const MoeResult& resu
   }
 }
 
-/// What puts go over, which an Exchange alone can tell, in the last line of its plan: before the first row, and if it
-/// changes. On one node nothing is put.
-void say_remotes(const std::string& plan, int num_nodes, std::string& said, Table& table) {
-  const std::string line = num_nodes > 1 ? plan.substr(plan.rfind('\n') + 1)
-                                         : "none: all ranks are of one node (--ranks-per-node makes more of it)";
+/// What puts go over, which an Exchange alone can tell: the line of its plan that speaks of remotes, if there is one.
+std::string remotes_of(const std::string& plan, const std::string& transport) {
+  std::istringstream lines(plan);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" remotes over ") != std::string::npos) return line;
+  }
+  return "none: all ranks are of one node (--ranks-per-node makes more of it)" +
+         (transport.empty() ? "" : "; --transport " + transport + " is not used");
+}
+
+/// Before the first row, and if it changes.
+void say_remotes(const std::string& line, std::string& said, Table& table) {
   if (line == said) return;
   said = line;
   table.comment("puts: " + line);
@@ -66,7 +73,7 @@ int measure_rank(const MoeFlags& flags, const Communicator& communicator, std::o
       progress.start_case(fmt::format("{}, {} tokens", model.name, text_of_tokens(tokens)));
       const MoeResult result = bench.run(model, tokens, *sets_of_case++, progress);
       progress.clear();
-      if (settings.mode == Mode::p2p) say_remotes(result.plan, run.num_nodes, remotes, table);
+      if (settings.mode == Mode::p2p) say_remotes(remotes_of(result.plan, settings.transport), remotes, table);
       for (const PhaseResult* phase : {&result.dispatch, &result.combine}) {
         add_phase(run, {model, tokens}, result, *phase, table, results);
       }

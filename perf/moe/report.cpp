@@ -144,7 +144,7 @@ void add_row(Results& results, const MoeRun& run, const MoeCaseName& name, const
   results.add({{"tool", "moe_perf"},
                {"model", name.model.name},
                {"mode", run.flags.place.mode},
-               {"transport", settings.transport},
+               {"transport", settings.said_transport()},
                {"device", settings.device.name()},
                {"ranks", settings.num_ranks},
                {"nodes", run.num_nodes},

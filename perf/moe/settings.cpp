@@ -85,12 +85,6 @@ std::vector<std::vector<std::int64_t>> token_counts_of(const MoeFlags& flags, co
   return counts;
 }
 
-/// What puts go over, as far as somebody has said so.
-std::string transport_of(const MoeFlags& flags) {
-  const char* const variable = std::getenv("MOELINK_PUT");
-  return flags.transport.empty() && flags.place.mode == "p2p" && variable != nullptr ? variable : flags.transport;
-}
-
 }  // namespace
 
 void MoeFlags::add_to(CLI::App& app) {
@@ -151,7 +145,7 @@ MoeSettings::MoeSettings(const MoeFlags& flags, const Communicator& communicator
       replicas(flags.replicas),
       fp32_partials(flags.fp32_partials),
       sum(value_of(flags.sum, "--sum", kSums)),
-      transport(transport_of(flags)),
+      transport(flags.transport),
       split(flags.phase == "split"),
       routing(routing_of_name(flags.routing)),
       layout(value_of(flags.layout, "--layout", kLayouts)),
@@ -225,6 +219,11 @@ void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {
     throw UsageError(fmt::format("--baseline {} drops no rows and moves no scales; leave --capacity and --scale-bytes",
                                  flags.baseline));
   }
+}
+
+std::string MoeSettings::said_transport() const {
+  const char* const variable = std::getenv("MOELINK_PUT");
+  return transport.empty() && mode == Mode::p2p && variable != nullptr ? variable : transport;
 }
 
 std::string text_of_tokens(const std::vector<std::int64_t>& tokens_of_source) {

@@ -59,7 +59,7 @@ struct MoeSettings {
   int replicas;
   bool fp32_partials;
   TensorParallelSum sum;
-  std::string transport;  ///< p2p: of puts; empty: the library chooses
+  std::string transport;  ///< p2p: of puts, by its flag; empty: the library chooses
   bool split;             ///< calls in halves, each timed
   RoutingKind routing;
   Layout layout;
@@ -77,6 +77,8 @@ struct MoeSettings {
 
   /// Element type of expert outputs and of the result: the payload's, or bf16 if that cannot be computed on.
   [[nodiscard]] DataType computed() const { return payload == DataType::bytes ? DataType::bfloat16 : payload; }
+  /// What puts go over, as far as somebody has said so: by the flag, or by MOELINK_PUT.
+  [[nodiscard]] std::string said_transport() const;
   [[nodiscard]] bool is_quantized() const { return quantize != Quantization::none; }
   /// As --payload names it.
   [[nodiscard]] std::string_view payload_name() const { return is_quantized() ? name_of(quantize) : name_of(payload); }

@@ -69,11 +69,10 @@ constexpr std::array kVariables = {
              [](Environment& e, const Variable& v, const std::string& value) { e.deadline = parse_seconds(v, value); }},
     Variable{"MOELINK_NODE", "name of this node; ranks with equal names share memory (default: boot id and host name)",
              [](Environment& e, const Variable&, const std::string& value) { e.node = value; }},
-    Variable{"MOELINK_RANKS_PER_NODE",
-             "pretend that every so many ranks are a node of their own (default 0: nodes are what they are)",
-             [](Environment& e, const Variable& v, const std::string& value) {
-               e.ranks_per_node = parse_count(v, value);
-             }},
+    Variable{
+        "MOELINK_RANKS_PER_NODE",
+        "pretend that every so many ranks are a node of their own (default 0: nodes are what they are)",
+        [](Environment& e, const Variable& v, const std::string& value) { e.ranks_per_node = parse_count(v, value); }},
     Variable{"MOELINK_SECRET", "key that every rank must prove to know when ranks meet over TCP (default: none)",
              [](Environment& e, const Variable&, const std::string& value) { e.secret = value; }},
     Variable{"MOELINK_SOCKET_IFNAME", "network interface over which ranks meet, such as eth0 (default: any)",
@@ -151,6 +150,8 @@ const Environment& Environment::get() {
   static const Environment environment = read(&Environment::process);
   return environment;
 }
+
+void check_environment() { (void)Environment::get(); }
 
 std::string describe_environment() {
   std::size_t width = 0;

@@ -8,6 +8,7 @@
 #include "exchange/modes/mode_choice.hpp"
 #include "moelink/error.hpp"
 #include "quantize/format.hpp"
+#include "transports/make_put.hpp"
 
 namespace moelink {
 namespace {
@@ -235,6 +236,7 @@ ExchangeShape check_config(const ExchangeConfig& config, const Communicator& com
   check_alignment(config.max_alignment);
   if (config.payloads.empty()) refuse("ExchangeConfig::payloads is empty; declare what dispatch will carry");
   if (config.combine_types.empty()) refuse("ExchangeConfig::combine_types is empty; every dispatch is combined");
+  if (!config.transport.empty()) (void)put_kind_of(config.transport, "ExchangeConfig::transport");
 
   ExchangeShape shape = shape_of_ranks(config, communicator);
   shape.top_k = config.top_k;

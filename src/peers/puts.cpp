@@ -50,7 +50,7 @@ Puts::Puts(const Communicator& communicator, std::span<std::byte> memory, const 
       bootstrap, "Puts: arguments",
       [&] {
         options = options_of(communicator, config);
-        if (!config.transport.empty()) kind = put_kind_of(config.transport, "transport");
+        if (!config.transport.empty()) kind = put_kind_of(config.transport, "PutsConfig::transport");
       },
       communicator.deadline());
   compare_over_ranks(bootstrap, "Puts",

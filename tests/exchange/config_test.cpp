@@ -50,6 +50,11 @@ TEST(ExchangeConfig, ShapesOfKnownModelsAreAccepted) {
   for (const ExchangeConfig& model : models) EXPECT_NO_THROW((void)plan_memory(model));
 }
 
+TEST(ExchangeConfig, TransportThatDoesNotExistIsRefusedAlsoWhereNothingIsPut) {
+  EXPECT_NO_THROW((void)plan_memory({.num_experts = 1, .top_k = 1, .hidden = 8, .max_tokens = 1, .transport = "ucx"}));
+  expect_refused([](auto& c) { c.transport = "pigeon"; }, {"ExchangeConfig::transport", "pigeon", "loopback"});
+}
+
 TEST(ExchangeConfig, NumExpertsOutsideItsRangeIsRefused) {
   EXPECT_NO_THROW((void)plan_memory({.num_experts = 1, .top_k = 8, .hidden = 8, .max_tokens = 1}));
   EXPECT_NO_THROW((void)plan_memory({.num_experts = 16384, .top_k = 8, .hidden = 8, .max_tokens = 1}));

@@ -144,6 +144,8 @@ TEST(MoePerfRanks, WhatPutsGoOverIsSaid) {
   EXPECT_NE(run(kPuts, {"--tokens", "3"}).table.find("# puts: 2 remotes over loopback"), std::string::npos);
   const Outcome on_one_node = run({"--mode", "p2p", "--ranks", "2"}, {"--tokens", "3"});
   EXPECT_NE(on_one_node.table.find("# puts: none"), std::string::npos) << on_one_node.table;
+  const Outcome unused = run({"--mode", "p2p", "--ranks", "2"}, {"--tokens", "3", "--transport", "ucx"});
+  EXPECT_NE(unused.table.find("--transport ucx is not used"), std::string::npos) << unused.table;
   const Outcome refused = run(kNvlink, {"--tokens", "3", "--transport", "loopback"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_NE(refused.errors.find("--transport loopback is what --mode p2p puts over"), std::string::npos)
