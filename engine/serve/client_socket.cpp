@@ -1,11 +1,13 @@
 #include "engine/serve/client_socket.hpp"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -65,6 +67,23 @@ bool ClientSocket::hung_up() const {
   char byte = 0;
   const ssize_t size = recv(*descriptor_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return size == 0 || (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void ClientSocket::end_of_answers() const {
+  if (!descriptor_) {
+    return;
+  }
+  ::shutdown(*descriptor_, SHUT_WR);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  std::array<char, 1 << 14> forgotten{};
+  pollfd wait{.fd = *descriptor_, .events = POLLIN, .revents = 0};
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0 || ::poll(&wait, 1, static_cast<int>(left.count())) <= 0 ||
+        ::recv(*descriptor_, forgotten.data(), forgotten.size(), MSG_DONTWAIT) <= 0) {
+      return;
+    }
+  }
 }
 
 void stop_reading_from_clients(int port) {

@@ -15,6 +15,10 @@ class ClientSocket {
   /// The client closed its end. False if the socket was not found.
   [[nodiscard]] bool hung_up() const;
 
+  /// Says that nothing more will come, and forgets what the client still sends: until it has understood, for a second at
+  /// most.
+  void end_of_answers() const;
+
  private:
   std::optional<int> descriptor_;
 };

@@ -19,6 +19,7 @@
 #include "engine/serve/completion_request.hpp"
 #include "engine/serve/connection_threads.hpp"
 #include "engine/serve/continuation.hpp"
+#include "engine/serve/request_head.hpp"
 #include "moelink/error.hpp"
 
 namespace moelink::engine {
@@ -46,13 +47,34 @@ void fail(httplib::Response& response, const ApiError& error) {
   }
 }
 
-/// The whole body, or ApiError. What is too long is read to its end all the same: what is left of it would be taken for
-/// the next request of this connection. Once `stopping`, nothing is read to its end.
-std::string body_of(const httplib::Request& request, const httplib::ContentReader& reader, std::size_t max_bytes,
+/// The connection ends with this answer, and what the client still sends is forgotten for a while: closing at once
+/// would reset the connection, and the client might never see the answer.
+void fail_and_close(const httplib::Request& request, httplib::Response& response, const ApiError& error) {
+  response.status = error.status();
+  response.set_header("Connection", "close");
+  std::string body = error.body();
+  const std::size_t size = body.size();
+  response.set_content_provider(size, kJson,
+                                [body = std::move(body), client = ClientSocket(request)](std::size_t begin, std::size_t,
+                                                                                         httplib::DataSink& sink) {
+                                  if (sink.write(body.data() + begin, body.size() - begin)) {
+                                    client.end_of_answers();
+                                  }
+                                  return false;  // what httplib ends a connection for
+                                });
+}
+
+/// The whole body, or ApiError. What is in chunks and too long is read to its end all the same: what is left of it
+/// would be taken for the next request of this connection. Once `stopping`, or too late, nothing is read to its end.
+std::string body_of(const httplib::Request& request, const httplib::ContentReader& reader, const HttpOptions& options,
                     const std::atomic<bool>& stopping) {
+  const std::size_t max_bytes = options.max_body_bytes;
+  check_body_head(request, max_bytes);
+  const auto end = std::chrono::steady_clock::now() + options.slowest_body;
+  const auto in_time = [&] { return !stopping && std::chrono::steady_clock::now() < end; };
   if (request.is_multipart_form_data()) {
-    reader([&](const httplib::MultipartFormData&) { return !stopping; },
-           [&](const char*, std::size_t) { return !stopping; });
+    reader([&](const httplib::MultipartFormData&) { return in_time(); },
+           [&](const char*, std::size_t) { return in_time(); });
     throw ApiError(415, "the body is a form; expected application/json");
   }
   std::string body;
@@ -62,9 +84,12 @@ std::string body_of(const httplib::Request& request, const httplib::ContentReade
     if (fits) {
       body.append(data, size);
     }
-    return !stopping;
+    return in_time();
   });
-  if (!fits || (!whole && request.get_header_value<std::uint64_t>("Content-Length") > max_bytes)) {
+  if (!whole && !in_time() && !stopping) {
+    throw RefusedUnread(408, text("the body did not come within ", options.slowest_body.count(), " ms"));
+  }
+  if (!fits) {
     throw ApiError(413, text("the body has more than ", max_bytes, " bytes, which is the most that is taken"));
   }
   if (!whole) {
@@ -126,7 +151,8 @@ HttpServer::Impl::Impl(const HttpOptions& http_options) : options(http_options) 
 
 void HttpServer::Impl::add_routes() {
   server.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
-    if (response.body.empty()) {
+    const bool answered = response.has_header("Connection");  // by fail_and_close(), whose body httplib asks for later
+    if (response.body.empty() && !answered) {
       const int status = response.status;
       fail(response,
            {status, status == 404 ? text("there is no ", request.method, ' ', request.path,
@@ -134,18 +160,28 @@ void HttpServer::Impl::add_routes() {
                                   : text("HTTP status ", status)});
     }
   });
-  server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr thrown) {
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const std::exception& error) {
-      fail(response, ApiError::of(error));
-    } catch (...) {
-      fail(response, {500, "something that is no exception was thrown"});
+  server.set_exception_handler(
+      [](const httplib::Request& request, httplib::Response& response, std::exception_ptr thrown) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const RefusedUnread& error) {
+          fail_and_close(request, response, error);
+        } catch (const std::exception& error) {
+          fail(response, ApiError::of(error));
+        } catch (...) {
+          fail(response, {500, "something that is no exception was thrown"});
+        }
+      });
+  server.set_pre_routing_handler([](const httplib::Request& request, httplib::Response&) {
+    if (request.path != "/v1/completions" && announces_body(request)) {
+      throw RefusedUnread(request.method == "GET" ? 400 : 404,
+                          text(request.method, ' ', request.path, " takes no body; there is POST /v1/completions"));
     }
+    return httplib::Server::HandlerResponse::Unhandled;
   });
   server.Post("/v1/completions", [this](const httplib::Request& request, httplib::Response& response,
                                         const httplib::ContentReader& reader) {
-    complete(request, response, body_of(request, reader, options.max_body_bytes, stopping));
+    complete(request, response, body_of(request, reader, options, stopping));
   });
   server.Get("/health", [this](const httplib::Request&, httplib::Response& response) {
     if (const auto closed = desk->closed()) {

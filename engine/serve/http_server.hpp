@@ -1,6 +1,7 @@
 // The endpoint: HTTP in front of a desk.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,11 +16,12 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8000;  ///< 0: one that is free
   std::size_t max_body_bytes = std::size_t{8} << 20;
-  std::size_t max_connections = 512;  ///< each has a thread; more wait
+  std::chrono::milliseconds slowest_body{30'000};  ///< from its first byte to its last
+  std::size_t max_connections = 512;               ///< each has a thread; more wait
 };
 
 /// POST /v1/completions, GET /v1/models, /health and /metrics. What goes wrong is answered in OpenAI's form with the
-/// status that fits: 400, 404, 413, 415, 429 (too many wait), 500, 503 (the server is ending).
+/// status that fits: 400, 404, 408, 411, 413, 415, 429 (too many wait), 500, 503 (the server is ending).
 class HttpServer {
  public:
   /// Takes the port: clients may connect, and are answered from start() on. Throws ErrorCode::system if that cannot be.

@@ -267,6 +267,12 @@ TEST(Serve, ABodyThatIsTooLongIsRefusedAndTheConnectionStillServes) {
   Client client(server);
   EXPECT_EQ(client.post(std::string(20'001, ' '))->status, 413);
   expect_greedy(client.complete(greedy(cases()[0])), cases()[0]);
+  // Nothing is waited for that is announced and too long.
+  const RawClient large(server.port());
+  large.send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 20000000000000\r\n\r\n{");
+  const std::string refused = large.read_until("nothing more");
+  EXPECT_NE(refused.find(" 413 "), std::string::npos) << refused;
+  EXPECT_NE(refused.find("20000000000000 bytes; at most 20000"), std::string::npos) << refused;
   // In pieces of unannounced total length.
   const RawClient raw(server.port());
   raw.send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -275,6 +281,47 @@ TEST(Serve, ABodyThatIsTooLongIsRefusedAndTheConnectionStillServes) {
   EXPECT_NE(raw.read_until("20000 bytes").find(" 413 "), std::string::npos);
   raw.post(greedy(cases()[0]).dump());
   EXPECT_NE(raw.read_until("total_tokens").find(" 200 "), std::string::npos);
+}
+
+TEST(Serve, ABodyWhoseLengthIsNotCertainIsRefusedUnread) {
+  const TestServer server(serve_options());
+  const auto expect_refused = [&](const std::string& head, const std::string& status, const std::string& words) {
+    const RawClient client(server.port());
+    client.send(head + "\r\n\r\n{}");
+    const std::string seen = client.read_until("no such words: until the connection ends");
+    EXPECT_NE(seen.find(" " + status + " "), std::string::npos) << head << '\n' << seen;
+    EXPECT_NE(seen.find(words), std::string::npos) << head << '\n' << seen;
+    EXPECT_NE(seen.find("invalid_request_error"), std::string::npos) << head << '\n' << seen;
+  };
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: here\r\n";
+  expect_refused(post + "Accept: */*", "411", "no Content-Length");
+  expect_refused(post + "Content-Length: -5", "400", "Content-Length is -5");
+  expect_refused(post + "Content-Length: 2x", "400", "Content-Length is 2x");
+  expect_refused(post + "Content-Length: 99999999999999999999999", "413", "at most 20000 bytes");
+  expect_refused(post + "Content-Length: 2\r\nContent-Length: 3", "400", "several");
+  expect_refused(post + "Content-Length: 2\r\nTransfer-Encoding: chunked", "400", "send one of them");
+  expect_refused(post + "Transfer-Encoding: gzip", "400", "Transfer-Encoding is gzip");
+  expect_refused(post + "Content-Length: 2\r\nContent-Encoding: gzip", "415", "Content-Encoding is gzip");
+  expect_refused("POST /v1/other HTTP/1.1\r\nHost: here\r\nContent-Length: 2", "404", "takes no body");
+  expect_refused("GET /health HTTP/1.1\r\nHost: here\r\nContent-Length: 2", "400", "takes no body");
+  expect_greedy(Client(server).complete(greedy(cases()[0])), cases()[0]);
+}
+
+TEST(Serve, ABodyThatDripsHoldsAConnectionForALimitedTime) {
+  ServeOptions options = serve_options();
+  options.http.slowest_body = std::chrono::milliseconds(300);
+  const TestServer server(options);
+  const RawClient client(server.port());
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 20000\r\n\r\n");
+  const auto begun = std::chrono::steady_clock::now();
+  std::thread drips([&] {
+    for (int i = 0; i < 400 && client.try_send(" "); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  const std::string seen = client.read_until("no such words: until the connection ends");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(15));
+  EXPECT_NE(seen.find(" 408 "), std::string::npos) << seen;
+  EXPECT_NE(seen.find("within 300 ms"), std::string::npos) << seen;
+  drips.join();
 }
 
 TEST(Serve, AFormIsNotTakenForJson) {
