@@ -1,5 +1,5 @@
-// Rows that are quantised where they lie, in the stages of a pump's ring, by warps that take them in turns. For GPUs; on
-// the host rows go from memory to memory (row_moves.cuh).
+// Rows that are quantised where they lie, in the stages of a pump's ring, by warps that take them in turns. For GPUs;
+// on the host rows go from memory to memory (row_moves.cuh).
 //
 // Ordering: a row is read when its stage is full, and fenced for the bulk copies that follow before the stage is ready.
 #pragma once
