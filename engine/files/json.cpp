@@ -1,6 +1,7 @@
 #include "engine/files/json.hpp"
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
@@ -132,7 +133,7 @@ std::optional<JsonObject> JsonObject::object(const std::string& key) const {
   return JsonObject(*value, text(origin_, ": ", key));
 }
 
-const Json::array_t& JsonObject::array(const std::string& key) const {
+const std::vector<Json>& JsonObject::array(const std::string& key) const {
   static const Json::array_t kNone;
   const Json* value = find(key);
   if (value == nullptr) {

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace moelink::engine {
 
@@ -38,7 +40,7 @@ class JsonObject {
   [[nodiscard]] std::optional<std::string> string(const std::string& key) const;
   [[nodiscard]] std::optional<JsonObject> object(const std::string& key) const;
   /// The elements of an array; none if the key is missing.
-  [[nodiscard]] const Json::array_t& array(const std::string& key) const;
+  [[nodiscard]] const std::vector<Json>& array(const std::string& key) const;
 
   /// Throws invalid_argument: "<origin>: <key> <complaint>".
   [[noreturn]] void refuse(const std::string& key, const std::string& complaint) const;

@@ -1,6 +1,7 @@
 #include "engine/files/weight_files.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/base/text.hpp"

@@ -1,6 +1,7 @@
 #include "engine/tokenizer/added_tokens.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "engine/base/text.hpp"
 #include "engine/tokenizer/utf8.hpp"

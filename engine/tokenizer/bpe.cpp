@@ -1,6 +1,7 @@
 #include "engine/tokenizer/bpe.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <queue>
 #include <tuple>
 #include <utility>

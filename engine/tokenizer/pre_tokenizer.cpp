@@ -1,6 +1,7 @@
 #include "engine/tokenizer/pre_tokenizer.hpp"
 
 #include <cctype>
+#include <nlohmann/json.hpp>
 
 #include "engine/base/text.hpp"
 #include "moelink/error.hpp"

@@ -1,6 +1,7 @@
 #include "engine/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "engine/base/text.hpp"
 #include "engine/tokenizer/byte_alphabet.hpp"
