@@ -14,7 +14,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 programs=(nic_put_test put_perf moe_perf)
-limit_s=600 # of each machine
+limit_s=600   # of each machine
+boot_limit_s=120 # of both, until Soft-RoCE is there
 
 bin='' package='' all=1
 while (($#)); do
@@ -126,14 +127,42 @@ say "Two virtual machines: $(basename "$package" .deb)"
 kernel=$work/$(basename "$package" .deb)
 [[ -e $kernel/vmlinuz ]] || unpack_kernel "$kernel"
 make_root "$kernel"
-rm -f "$work"/{link?,vm?.log}
 trap 'kill "${machines[@]}" 2>/dev/null || true' EXIT
-start_machine 0 server=on
-for _ in {1..100}; do
-  if [[ -S $work/link0 && -S $work/link1 ]]; then break; fi
-  sleep 0.1
-done
-start_machine 1 server=off
+start_machines() {
+  rm -f "$work"/{link?,vm?.log}
+  machines=()
+  start_machine 0 server=on
+  for _ in {1..100}; do
+    if [[ -S $work/link0 && -S $work/link1 ]]; then break; fi
+    sleep 0.1
+  done
+  start_machine 1 server=off
+}
+
+is_up() { grep -aqs "^vm $1: ready" "$work/vm$1.log"; }                         # <0 or 1>
+has_failed() { is_up "$1" && grep -aqs "^vm $1: FAILED" "$work/vm$1.log"; } # <0 or 1>
+
+# Whether both machines have come up, within the limit. That they do is emulation's part, and nothing of what is tested:
+# it is tried twice. What has failed in a machine that was up, is not.
+come_up() {
+  local end=$((SECONDS + boot_limit_s))
+  until is_up 0 && is_up 1; do
+    if ((SECONDS >= end)) || ! kill -0 "${machines[@]}" 2>/dev/null; then
+      is_up 0 && is_up 1
+      return
+    fi
+    sleep 0.2
+  done
+}
+
+start_machines
+if ! come_up && ! has_failed 0 && ! has_failed 1; then
+  say "The virtual machines did not come up within $boot_limit_s s; once more. Their consoles:"
+  cat "$work"/qemu?.log "$work"/vm?.log || true
+  kill "${machines[@]}" 2>/dev/null || true
+  wait "${machines[@]}" || true
+  start_machines
+fi
 
 failed=0
 for vm in 0 1; do
