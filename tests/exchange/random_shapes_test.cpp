@@ -68,10 +68,16 @@ Shape draw_shape(unsigned seed) {
   return shape;
 }
 
+#if defined(__SANITIZE_THREAD__)
+constexpr unsigned kFewer = 3;  // races do not hide in shapes, and values are the other builds' business
+#else
+constexpr unsigned kFewer = 1;
+#endif
+
 class RandomShapes : public DeviceTest {};
 
 TEST_P(RandomShapes, MatchTheReferenceBitForBit) {
-  const unsigned num_shapes = on_gpu() ? 24 : 160;  // on a GPU every shape is compiled first
+  const unsigned num_shapes = on_gpu() ? 24 : 160 / kFewer;  // on a GPU every shape is compiled first
   Stream stream(device());
   for (unsigned seed = 0; seed < num_shapes && !HasFailure(); ++seed) {
     const Shape shape = draw_shape(seed);
@@ -83,7 +89,7 @@ TEST_P(RandomShapes, MatchTheReferenceBitForBit) {
 
 TEST_P(RandomShapes, SameBitsFromOneTwoAndManyHostThreads) {
   if (on_gpu()) GTEST_SKIP() << "a host stream has threads, a CUDA stream has not";
-  for (unsigned seed = 1000; seed < 1030 && !HasFailure(); ++seed) {
+  for (unsigned seed = 1000; seed < 1000 + 30 / kFewer && !HasFailure(); ++seed) {
     const Problem problem(draw_shape(seed), kAllRoutings[seed % std::size(kAllRoutings)]);
     const Expected expected(problem);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
