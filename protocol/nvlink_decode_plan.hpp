@@ -65,11 +65,14 @@ constexpr NvlinkDecodePlan plan_nvlink_decode(const NvlinkDispatchSpec& spec, i6
   const i32 wanted = min_of(sms * tuning.blocks_per_sm, max_blocks);
   NvlinkDecodePlan plan;
   const i32 read_per_byte = spec.token_bytes_per_byte();
-  plan.parts = parts_of_row(num_tokens, spec.row_bytes * read_per_byte / 16, tuning.threads, wanted, kMaxWireParts);
+  // Half of the blocks are for what others send.
+  const i64 rows = spec.num_ranks > 1 ? 2 * num_tokens : num_tokens;
+  plan.parts = parts_of_row(rows, spec.row_bytes * read_per_byte / 16, tuning.threads, wanted, kMaxWireParts);
   while (wire_part_bytes(spec.row_bytes, plan.parts) > tuning.part_bytes / read_per_byte) plan.parts *= 2;
-  // Each token goes to at most top_k other ranks, and a block to spare publishes what is known about experts.
+  // Blocks for what is sent and for what comes, each token from or to at most top_k other ranks; one to spare publishes
+  // what is known about experts.
   const i64 others = min_of(spec.num_ranks / spec.tp_size - 1, spec.top_k);
-  const i64 items = num_tokens * plan.parts * max_of(others, 1L) + (device.is_host ? 0 : 1);
+  const i64 items = num_tokens * plan.parts * (1 + others) + (device.is_host ? 0 : 1);
   const bool much = num_tokens * max_of(others, 1L) * spec.row_bytes >= tuning.late_flags_bytes;
   plan.late_flags = much && !spec.has_remotes ? 1 : 0;
   const i64 least = spec.num_ranks > 1 ? tuning.least_blocks : 1;

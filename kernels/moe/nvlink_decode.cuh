@@ -8,6 +8,7 @@
 //  4. waits for the headers of all ranks, and works out where the rows of all (expert, source) start,
 //  5. stores its parts of its own source's rows, which did not travel, to their places here,
 //  6. waits for parts of other sources' rows, its share of them, as their flags come, and stores them to their places.
+//     Blocks that have nothing in 3 and 5 are the first to have something here.
 // A launch that sends and receives may have late flags (has_late_flags()): blocks release those of step 3 after step 5,
 // and every second block takes all of step 3 between 5 and 6.
 // The last block also publishes offsets, counts, tables and data errors. A grid with a block to spare has it do little
@@ -299,7 +300,7 @@ struct NvlinkDecode {
       } else {
         clear_pads_again(ex_, spec_, args_, places);
       }
-      const bool placed = received.place_all(ex_);
+      const bool placed = received.place_all(ex_, num_items % ex_.num_blocks());
       if (!placed && is_last()) publish_nothing(ex_, args_, places);
       return placed;
     }

@@ -47,12 +47,14 @@ class ReceivedRows {
     if (ex.lane() == 0) items_[num_groups()] = below;
   }
 
-  /// By the block: this block's share of the pieces. False, for all threads, after a fault.
-  [[nodiscard]] MOELINK_DEVICE bool place_all(const Exec& ex) const {
+  /// By the block: this block's share of the pieces, of which `first_block` has the first. False, for all threads, after
+  /// a fault.
+  [[nodiscard]] MOELINK_DEVICE bool place_all(const Exec& ex, i32 first_block) const {
     const u32 end = items_[num_groups()];
     const u32 step = static_cast<u32>(ex.num_blocks());
+    const i32 turn = ex.block() - first_block;
     MOELINK_NO_UNROLL
-    for (u32 first = static_cast<u32>(ex.block()); first < end; first += kAtOnce * step) {
+    for (u32 first = static_cast<u32>(turn < 0 ? turn + ex.num_blocks() : turn); first < end; first += kAtOnce * step) {
       bool failed = false;
       for (u32 i = static_cast<u32>(ex.warp()); i < kAtOnce; i += static_cast<u32>(ex.num_warps())) {
         if (first + i * step < end && !failed) failed = !wait(ex, locate(ex, first + i * step));

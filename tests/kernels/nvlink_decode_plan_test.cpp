@@ -59,6 +59,13 @@ TEST(NvlinkDecodePlan, ARankWithoutTokensStillHasBlocksForWhatOthersSend) {
   EXPECT_EQ(4, plan_nvlink_decode(spec_of(14336), 0, false, 4, 4, kHost).grid);
 }
 
+TEST(NvlinkDecodePlan, WhatComesHasBlocksBesideThoseThatSend) {
+  for (const i64 tokens : {1, 8, 16, 32, 64}) {
+    const NvlinkDecodePlan plan = plan_nvlink_decode(spec_of(14336), tokens, false, 264, 132, kGpu);
+    EXPECT_GT(plan.grid, 2 * tokens * plan.parts) << tokens << " tokens";
+  }
+}
+
 TEST(NvlinkDecodePlan, ScratchOfReusedRoutingDoesNotGrowWithTokens) {
   const auto bytes = [](i64 tokens) {
     return plan_nvlink_decode(spec_of(14336), tokens, true, 264, 132, kGpu).scratch_bytes;
