@@ -8,6 +8,7 @@
 
 #include "moelink/protocol/carver.hpp"
 #include "moelink/protocol/local_moe.hpp"
+#include "moelink/protocol/nvlink_lines.hpp"
 #include "moelink/protocol/remote_moe.hpp"
 #include "moelink/protocol/types.hpp"
 #include "moelink/protocol/window.hpp"
@@ -123,6 +124,7 @@ struct NvlinkShape {
   i64 row_pitch_bytes = 0;      ///< of a slot: the widest payload's row and scales, a multiple of 16
   i64 partial_pitch_bytes = 0;  ///< the widest partial row
   i64 result_pitch_bytes = 0;   ///< the widest output row; used if tp_size > 1
+  i32 line_tokens = 0;          ///< partials of a source with at most so many tokens travel as lines; 0: never
 
   MOELINK_DEVICE constexpr i32 num_groups() const { return num_ranks / tp_size; }
   /// Ranks and groups that store into one another's memory.
@@ -146,6 +148,8 @@ struct NvlinkLayout {
   Place<u64> combine_headers;  ///< [ranks][CombineHeader::kWords]
   Place<u64> combine_flags;    ///< [ranks][max_tokens * kMaxWireParts]
   Place<u8> partial_rows;      ///< [ranks][max_tokens][partial_pitch_bytes]: at the slots that the destination used
+  // The same of sources with at most line_tokens tokens, in place of rows and flags.
+  Place<u8> line_partials;  ///< [ranks][line_tokens][partial_pitch_bytes * kLineExpansion]
   // Combine with tp_size > 1: written by the member that summed.
   Place<u64> result_flags;  ///< [max_tokens * kMaxWireParts]
   Place<u8> result_rows;    ///< [max_tokens][result_pitch_bytes]
@@ -165,6 +169,7 @@ struct NvlinkLayout {
     layout.combine_headers = carver.take<u64>(ranks * CombineHeader::kWords);
     layout.combine_flags = carver.take<u64>(ranks * flags);
     layout.partial_rows = carver.take<u8>(ranks * shape.max_tokens * shape.partial_pitch_bytes);
+    layout.line_partials = carver.take<u8>(ranks * shape.line_tokens * shape.partial_pitch_bytes * kLineExpansion);
     layout.result_flags = carver.take<u64>(results * kMaxWireParts);
     layout.result_rows = carver.take<u8>(results * shape.result_pitch_bytes);
     layout.total_bytes = carver.total_bytes();
@@ -187,6 +192,7 @@ struct NvlinkTables {
   i32* token_of_slot;   ///< [ranks][max_tokens]: the inverse, for senders
   i32* num_sent;        ///< [ranks]: slots that this group uses at each destination
   i32* num_received;    ///< [groups]: slots that each source uses here; kNoDispatch for the own one after a fault
+  i32* source_tokens;   ///< [groups]: tokens of each source
   i32* received_token;  ///< [groups][max_tokens]
   i32* row_of_entry;    ///< [groups][max_tokens][top_k]: row here of a slot's entry, or -1
   float* weight_of_entry;  ///< [groups][max_tokens][top_k]
@@ -259,6 +265,8 @@ struct NvlinkCombineSpec {
   constexpr auto fields(auto&& visit) const {
     return visit(hidden, num_ranks, tp_size, top_k, threads, blocks_per_sm, input, partial, output, has_remotes);
   }
+  /// Whether partials of few tokens are lines (nvlink_lines.hpp). In fp32 they are twice as long to begin with.
+  MOELINK_DEVICE constexpr bool may_have_lines() const { return !has_remotes && partial != Element::float32; }
 };
 
 /// Arguments of the nvlink combine kernels.

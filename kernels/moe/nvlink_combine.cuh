@@ -6,7 +6,8 @@
 // its own: CombineSends, CombineSums.
 //  1. Block 0 tells every rank how many of its entries were dropped here. Every rank signals every other, always.
 //  2. Send: for each of its slots the weighted sum of the slot's rows, into the home's region for this rank; block
-//     barrier; one release at system scope for each part of the row. The last row's release may come in phase 3, before
+//     barrier; one release at system scope for each part of the row. If the source has few tokens, the sum goes as lines
+//     (protocol/nvlink_lines.hpp), without barrier and release. The last row's release may come in phase 3, before
 //     the wait, when the next token's own rows are summed (late_flags): it waits for nobody there either.
 //  3. Sum: for each of its tokens, in rank order, the partials of the ranks that have one. Own rows are read before the
 //     others are waited for.
@@ -64,7 +65,8 @@ struct NvlinkCombine {
     CombineSends<Exec, S> sends(ex, spec, args);
     CombineSums<Exec, S> sums(ex, spec, args, false);
     if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
-    bool is_whole = true;  // no fault so far
+    bool is_whole = true;        // no fault so far
+    bool knows_headers = false;  // keeper: has waited for the others'
     CombineSend next;
     bool sends_next = sends.next(spec, next);
     while (is_whole) {
@@ -73,32 +75,42 @@ struct NvlinkCombine {
       bool arrived = false;
       bool is_late = false;  // its flags come when own rows are summed
       if (sends_next) {
-        store_partial(ex, spec, args, sent);
-        // The barrier before the release is also the one behind the look at what has come.
-        bool waits = !may_sum;
-        if (may_sum && ex.thread() < Exec::kWarpSize) waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
-        arrived = !ex.sync_block_or(waits);
+        const bool are_lines = has_lines(spec, args, sent.group, epoch);
+        store_partial(ex, spec, args, sent, are_lines ? tag_of(epoch) : 0);
+        if (!are_lines) {
+          // The barrier before the release is also the one behind the look at what has come.
+          bool waits = !may_sum;
+          if (may_sum && ex.thread() < Exec::kWarpSize) waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
+          arrived = !ex.sync_block_or(waits);
+        }
         sends_next = sends.next(spec, next);
         // A release waits until all that the SM has stored has reached its rank: with much on the link, it comes after
         // what can be done meanwhile.
-        is_late = !spec().has_remotes && args.late_flags != 0 && !sends_next && may_sum && !arrived;
-        if (!is_late) release_partial(ex, spec, args, sent, epoch);
+        is_late = !spec().has_remotes && args.late_flags != 0 && !are_lines && !sends_next && may_sum && !arrived;
+        if (!is_late && !are_lines) release_partial(ex, spec, args, sent, epoch);
         if (sends_next && !arrived) continue;
       }
       if (!may_sum) break;
+      // Partials of another type would be other lines, or none: the header comes before them and says so.
+      if (is_keeper && !knows_headers && has_few_tokens(args, args.window.rank / spec().tp_size)) {
+        knows_headers = true;
+        is_whole = receive_headers(ex, spec, args, epoch);
+        if (!is_whole) break;
+      }
       is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, arrived, [&] {
         if (is_late) release_partial(ex, spec, args, sent, epoch);
       });
       sums.advance();
     }
     if (args.receives != 0) {
+      if (clears_lines(epoch)) clear_lines(ex, spec, args);
       if (spec().tp_size > 1) {
         CombineSums<Exec, S> copies(ex, spec, args, true);
         for (; is_whole && copies.has(); copies.advance()) {
           is_whole = copy_result(ex, spec, args, copies.piece(spec), epoch);
         }
       }
-      if (is_keeper) is_whole = receive_headers(ex, spec, args, epoch) && is_whole;
+      if (is_keeper && !knows_headers) is_whole = receive_headers(ex, spec, args, epoch) && is_whole;
     }
     if (is_keeper && is_whole && ex.thread() == 0) call.complete();
   }
@@ -150,6 +162,15 @@ struct NvlinkCombine {
             .num_slots = args.tables.num_received};
   }
 
+  MOELINK_DEVICE static bool has_few_tokens(const Args& args, i32 group) {
+    return args.tables.source_tokens[group] <= args.shape.line_tokens;
+  }
+  /// Whether the partials of a source's tokens are lines: both ends see the same count and epoch.
+  template <class S>
+  MOELINK_DEVICE static bool has_lines(S spec, const Args& args, i32 group, u64 epoch) {
+    return spec().may_have_lines() && has_few_tokens(args, group) && !clears_lines(epoch);
+  }
+
   /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that
   /// nothing of this call is under way when the next one begins. False, in every thread: a fault.
   template <class Exec, class S>
@@ -193,6 +214,18 @@ struct NvlinkCombine {
            Remotes<S>(spec, args.remote).peer(sender) * args.shape.max_tokens * kMaxWireParts;
   }
 
+  /// By all blocks: NOTE [tags that come again] (protocol/nvlink_lines.hpp).
+  template <class Exec, class S>
+  MOELINK_DEVICE static void clear_lines(const Exec& ex, S spec, const Args& args) {
+    u8* const lines = line_partials(spec, args, args.window.rank, 0);
+    const i64 step = static_cast<i64>(ex.num_blocks()) * ex.num_threads() * 16;
+    MOELINK_NO_UNROLL
+    for (i64 at = (static_cast<i64>(ex.block()) * ex.num_threads() + ex.thread()) * 16;
+         at < args.layout.line_partials.bytes(); at += step) {
+      st_v4(lines + at, Vec16{0, 0, 0, 0});
+    }
+  }
+
   /// Where this rank stores, or packs, the partial row of one of its slots.
   template <class S>
   MOELINK_DEVICE static u8* partial_at(S spec, const Args& args, i32 home, i32 slot) {
@@ -207,15 +240,20 @@ struct NvlinkCombine {
   }
 
   template <class Exec, class S>
-  MOELINK_DEVICE static void store_partial(const Exec& ex, S spec, const Args& args, const CombineSend& send) {
+  MOELINK_DEVICE static void store_partial(const Exec& ex, S spec, const Args& args, const CombineSend& send,
+                                           u32 line_tag) {
     const RowPiece& piece = send.piece;
     const i64 slot = static_cast<i64>(send.group) * args.shape.max_tokens + piece.index;
     RowSum sum = rows_of(args, slot * spec().top_k);
     sum.output = partial_at(spec, args, send.home, piece.index);
+    if (line_tag != 0) {
+      sum.output = line_partials(spec, args, send.home, args.window.rank) +
+                   i64{piece.index} * kLineExpansion * args.shape.partial_pitch_bytes;
+    }
     sum.num_tokens = args.tables.num_received + send.group;
     sum.token = piece.index;
     store_own_partial(ex, spec, sum, first_element_of_part(spec, piece.first_part),
-                      first_element_of_part(spec, piece.first_part + piece.num_parts));
+                      first_element_of_part(spec, piece.first_part + piece.num_parts), line_tag);
   }
 
   template <class Exec, class S>
@@ -272,9 +310,10 @@ struct NvlinkCombine {
     return all;
   }
 
-  /// By the first warp; the answer differs between its lanes.
+  /// By the first warp; the answer differs between its lanes. Of lines it is not asked: no.
   template <class Exec, class S>
   MOELINK_DEVICE static bool has_arrived(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch) {
+    if (has_lines(spec, args, args.window.rank / spec().tp_size, epoch)) return false;
     return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
@@ -286,6 +325,7 @@ struct NvlinkCombine {
     const i64 token = piece.index;
     const i64 slots = args.shape.max_tokens;
     const i64 own_slot = args.tables.slot_of_token[args.window.rank * slots + token];
+    const bool are_lines = has_lines(spec, args, args.window.rank / spec().tp_size, epoch);
     PartialSum sum{.own = rows_of(args, 0),
                    .partials = args.window.template at<u8>(args.window.rank, args.layout.partial_rows.offset_bytes,
                                                            spec().num_ranks),
@@ -294,7 +334,9 @@ struct NvlinkCombine {
                    .slot_of_rank = args.tables.slot_of_token + token,
                    .stride = slots,
                    .slots = slots,
-                   .rank = args.window.rank};
+                   .rank = args.window.rank,
+                   .lines = are_lines ? &args : nullptr,
+                   .epoch = epoch};
     if (static_cast<u64>(own_slot) < static_cast<u64>(slots)) {
       sum.own = rows_of(args, (args.window.rank / spec().tp_size * slots + own_slot) * spec().top_k);
     } else {
@@ -309,7 +351,7 @@ struct NvlinkCombine {
         .num_ranks = spec().tp_size};
     const auto wait = [&] {
       before_wait();
-      if (arrived) return true;
+      if (arrived || are_lines) return true;
       bool failed = false;
       if (ex.thread() < Exec::kWarpSize) {
         failed = !for_each_flag(ex, spec, args, piece, [&](i32 rank, const u64* flag) {
@@ -319,10 +361,10 @@ struct NvlinkCombine {
       }
       return !ex.sync_block_or(failed);
     };
-    if (!sum_partials(ex, spec, sum, copies, first_element_of_part(spec, piece.first_part),
-                      first_element_of_part(spec, piece.first_part + piece.num_parts), held_partial(ex, spec), wait)) {
-      return false;
-    }
+    const bool is_summed =
+        sum_partials(ex, spec, sum, copies, first_element_of_part(spec, piece.first_part),
+                     first_element_of_part(spec, piece.first_part + piece.num_parts), held_partial(ex, spec), wait);
+    if (are_lines ? ex.sync_block_or(!is_summed) : !is_summed) return false;
     if (spec().tp_size > 1) {
       ex.sync_block();
       for (i32 i = ex.thread(); i < copies.num_ranks * piece.num_parts; i += ex.num_threads()) {

@@ -352,6 +352,7 @@ struct NvlinkDecode {
       MOELINK_NO_UNROLL
       for (i32 source = ex_.thread(); source < places.num_groups; source += ex_.num_threads()) {
         args_.tables.num_received[source] = headers.num_slots(source);
+        args_.tables.source_tokens[source] = headers.num_tokens(source);
       }
       if (ex_.sync_block_or(dropped != 0)) {
         report_block_sum(ex_, &args_.local.status->rows_over_capacity, dropped, scratch<u32>(at_.sum));

@@ -98,6 +98,10 @@ class SourceHeaders {
   [[nodiscard]] MOELINK_DEVICE i32 num_slots(i32 group) const {
     return static_cast<i32>(head(group, DispatchHeader::kNumSlots));
   }
+  /// At least as many as there are slots.
+  [[nodiscard]] MOELINK_DEVICE i32 num_tokens(i32 group) const {
+    return max_of(static_cast<i32>(head(group, DispatchHeader::kNumTokens)), num_slots(group));
+  }
   [[nodiscard]] MOELINK_DEVICE WireFormat format(i32 group) const {
     return WireFormat::unpacked(head(group, DispatchHeader::kFormat));
   }

@@ -108,6 +108,7 @@ struct NvlinkPrefill {
     const u32 dropped = publish_places(ex, args, places);
     for (i32 group = ex.thread(); group < places.num_groups; group += ex.num_threads()) {
       args.tables.num_received[group] = headers.num_slots(group);
+      args.tables.source_tokens[group] = headers.num_tokens(group);
     }
     if (ex.sync_block_or((dropped | clamped) != 0)) {
       u32* sum = reinterpret_cast<u32*>(static_cast<u8*>(ex.scratch()) + SourceScratch(spec(), 0).warp_sums);

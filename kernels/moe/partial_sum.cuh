@@ -4,6 +4,7 @@
 #pragma once
 
 #include "moelink/device/moe/remotes.cuh"
+#include "moelink/device/primitives/line_rows.cuh"
 #include "moelink/device/primitives/row_reduce.cuh"
 #include "moelink/device/primitives/sparse_rows.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
@@ -19,7 +20,9 @@ struct PartialSum {
   const i32* slot_of_rank;   ///< [num_ranks], `stride` apart: outside [0, slots): that rank has nothing
   i64 stride;
   i64 slots;
-  i32 rank;  ///< this one: its slot says whether it has rows
+  i32 rank;                        ///< this one: its slot says whether it has rows
+  const NvlinkCombineArgs* lines;  ///< partials are lines of `epoch`; null: they are rows
+  u64 epoch;
 };
 
 /// From one partial row to the next on their way between nodes.
@@ -37,6 +40,13 @@ MOELINK_DEVICE const u8* partial_of(S spec, const PartialSum& sum, i32 rank, i64
            slot * remote_partial_bytes(spec);
   }
   return sum.partials + (remotes.peer(rank) * sum.slots + slot) * sum.pitch_bytes;
+}
+
+/// Those of a rank that come as lines.
+template <class S>
+MOELINK_DEVICE u8* line_partials(S spec, const NvlinkCombineArgs& args, i32 holder, i32 sender) {
+  return args.window.template at<u8>(holder, args.layout.line_partials.offset_bytes, spec().num_ranks) +
+         i64{sender} * args.shape.line_tokens * kLineExpansion * args.shape.partial_pitch_bytes;
 }
 
 /// Other ranks' copies of one result row, behind the same offset of their memory.
@@ -102,19 +112,108 @@ MOELINK_DEVICE void sum_own_rows(const Exec& ex, S, const RowSum& sum, int begin
 }
 
 /// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, of the sum of a token's rows here,
-/// to its output.
+/// to its output; as lines if there is a tag.
 template <class Exec, class S>
-MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum, int begin, int end) {
+MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum, int begin, int end, u32 line_tag) {
   using Units = PartialUnits<S{}()>;
   sum_own_rows(ex, spec, sum, begin / Units::kUnit, end / Units::kUnit,
                [&](int unit, const typename Units::Partial& partial) {
-                 partial.store(sum.output + static_cast<i64>(unit) * Units::kBytes);
+                 const i64 offset_bytes = static_cast<i64>(unit) * Units::kBytes;
+                 if (line_tag != 0) {
+                   partial.store_lines(sum.output, offset_bytes, line_tag);
+                 } else {
+                   partial.store(sum.output + offset_bytes);
+                 }
                });
+}
+
+/// Partials of peers that are lines, of up to kCount ranks: looked at together, then waited for one by one.
+template <class Partial, int kCount>
+class LinePartials {
+ public:
+  MOELINK_DEVICE void look(int j, const u8* lines) {
+    lines_[j] = lines;
+    MOELINK_UNROLL
+    for (int v = 0; v < Partial::kVectors; ++v) seen_[j][v] = LinesSeen::at(lines + kLineExpansion * v * 16);
+  }
+  /// Partial j, which comes from rank `peer`. False: a fault.
+  [[nodiscard]] MOELINK_DEVICE bool read(int j, const PartialSum& sum, i32 peer, Partial& partial) {
+    MOELINK_UNROLL
+    for (int v = 0; v < Partial::kVectors; ++v) {
+      const u8* lines = lines_[j] + kLineExpansion * v * 16;
+      if (!seen_[j][v].have(tag_of(sum.epoch))) {
+        if (!wait_for_lines(sum.lines->fault, FaultPhase::combine_receive, peer, sum.epoch, lines)) return false;
+        seen_[j][v] = LinesSeen::at(lines);
+      }
+      partial.vectors[v] = seen_[j][v].value();
+    }
+    return true;
+  }
+
+ private:
+  const u8* lines_[kCount];
+  LinesSeen seen_[kCount][Partial::kVectors];
+};
+
+/// By one thread: one unit of a token's sum where partials are lines; `own`: that of this rank, in block scratch. False: a
+/// fault, and nothing is written.
+template <class S>
+MOELINK_DEVICE bool sum_line_partials(S spec, const PartialSum& sum, const ResultCopies& copies, int unit,
+                                      const u8* own) {
+  constexpr auto kSpec = S{}();
+  using Units = PartialUnits<kSpec>;
+  constexpr int kUnit = Units::kUnit;
+  constexpr int kAtOnce = min_of(kSpec.num_ranks, 2);
+  const NvlinkCombineArgs& args = *sum.lines;
+  u8* const output = sum.own.output + static_cast<i64>(unit) * kUnit * bytes_of(kSpec.output);
+  float total[kUnit] = {};
+  Elements<kSpec.output, kUnit> result;
+  if (sum.own.accumulate) {
+    result.load(output);
+    result.to_floats(total);
+  }
+  MOELINK_NO_UNROLL
+  for (int first = 0; first < kSpec.num_ranks; first += kAtOnce) {
+    LinePartials<typename Units::Partial, kAtOnce> lines;
+    i64 slots[kAtOnce];
+    MOELINK_UNROLL
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int rank = first + j;
+      slots[j] = rank < kSpec.num_ranks ? sum.slot_of_rank[rank * sum.stride] : -1;
+      if (static_cast<u64>(slots[j]) >= static_cast<u64>(args.shape.line_tokens)) slots[j] = -1;
+      if (slots[j] < 0 || rank == sum.rank) continue;
+      lines.look(
+          j, line_partials(spec, args, sum.rank, rank) +
+                 (slots[j] * args.shape.partial_pitch_bytes + static_cast<i64>(unit) * Units::kBytes) * kLineExpansion);
+    }
+    MOELINK_UNROLL
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (slots[j] < 0) continue;
+      typename Units::Partial partial;
+      if (first + j == sum.rank) {
+        partial.load_scratch(own);
+      } else if (!lines.read(j, sum, first + j, partial)) {
+        return false;
+      }
+      float values[kUnit];
+      partial.to_floats(values);
+      MOELINK_UNROLL
+      for (int i = 0; i < kUnit; ++i) total[i] = add_rn(total[i], values[i]);
+    }
+  }
+  result.from_floats(total);
+  result.store(output);
+  if constexpr (kSpec.tp_size > 1) {
+    const i64 at_bytes = static_cast<i64>(unit) * kUnit * bytes_of(kSpec.output);
+    for (int v = 0; v < result.kVectors; ++v) copies.store(at_bytes + v * 16, result.vectors[v]);
+  }
+  return true;
 }
 
 /// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, at least one. `arrived()`, by the
 /// whole block once its own rows are summed (of what does not fit in `held`, later), says whether the other ranks'
-/// partials may be read; false: nothing is written.
+/// partials may be read; false: nothing is written. Of partials that are lines each thread waits for its own; false, in
+/// this thread: they did not come.
 template <class Exec, class S, class Arrived>
 MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, int begin,
                                  int end, const HeldPartial& held, Arrived&& arrived) {
@@ -147,6 +246,13 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
       });
     }
     if (base == begin / kUnit && !arrived()) return false;
+    if (kSpec.may_have_lines() && sum.lines != nullptr) {
+      for (int unit = base + ex.thread(); unit < stop; unit += step) {
+        const u8* own = held.bytes + (unit - base) * kPartialBytes;
+        if (!sum_line_partials(spec, sum, copies, unit, own)) return false;
+      }
+      continue;
+    }
 
     for (int unit = base + ex.thread(); unit < stop; unit += kUnits * step) {
       float totals[kUnits][kUnit];
@@ -225,9 +331,36 @@ struct PartialSpec {
 };
 
 /// Elements [begin, end) of the sum of a token's rows here, to its output.
+/// As lines if there is a tag.
 template <class Exec, class S>
-void store_own_partial(const Exec& ex, S spec, const RowSum& sum, i64 begin, i64 end) {
-  reduce_range(ex, PartialSpec<S>{spec}, sum, begin, end);
+void store_own_partial(const Exec& ex, S spec, const RowSum& sum, i64 begin, i64 end, u32 line_tag) {
+  if (line_tag == 0) return reduce_range(ex, PartialSpec<S>{spec}, sum, begin, end);
+  const i64 element_bytes = bytes_of(spec().partial);
+  alignas(64) u8 tile[kHostTileElements * 4];
+  for (i64 first = begin; first < end; first += kHostTileElements) {
+    const i64 count = min_of(kHostTileElements, end - first);
+    RowSum sum_of_tile = sum;
+    sum_of_tile.output = tile - first * element_bytes;
+    reduce_range(ex, PartialSpec<S>{spec}, sum_of_tile, first, first + count);
+    for (i64 at = 0; at < count * element_bytes; at += 16) {
+      u8* const lines = sum.output + kLineExpansion * (first * element_bytes + at);
+      st_lines_sys(lines, *reinterpret_cast<const Vec16*>(tile + at), line_tag);
+    }
+  }
+}
+
+/// Lines of a peer's partial to where it would have stored it itself.
+template <class S>
+bool unpack_partial(S spec, const PartialSum& sum, int rank, i64 slot, i64 begin_bytes, i64 end_bytes) {
+  if (slot >= sum.lines->shape.line_tokens) return true;
+  const u8* lines = line_partials(spec, *sum.lines, sum.rank, rank) + slot * kLineExpansion * sum.pitch_bytes;
+  u8* const to = const_cast<u8*>(partial_of(spec, sum, rank, slot));
+  for (i64 at = begin_bytes; at < end_bytes; at += 16) {
+    const u8* from = lines + kLineExpansion * at;
+    if (!wait_for_lines(sum.lines->fault, FaultPhase::combine_receive, rank, sum.epoch, from)) return false;
+    *reinterpret_cast<Vec16*>(to + at) = LinesSeen::at(from).value();
+  }
+  return true;
 }
 
 template <class Exec, class S, class Arrived>
@@ -263,6 +396,10 @@ bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCop
     for (int rank = 0; rank < spec().num_ranks; ++rank) {
       const i64 slot = slot_of(rank);
       const bool exists = static_cast<u64>(slot) < static_cast<u64>(sum.slots);
+      if (exists && rank != sum.rank && sum.lines != nullptr &&
+          !unpack_partial(spec, sum, rank, slot, first * partial_bytes, (first + count) * partial_bytes)) {
+        return false;
+      }
       partials[rank] = !exists            ? nullptr
                        : rank == sum.rank ? own
                                           : partial_of(spec, sum, rank, slot) + first * partial_bytes;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "moelink/device/primitives/convert.cuh"
+#include "moelink/device/primitives/line_rows.cuh"
 #include "moelink/device/primitives/packed.cuh"
 #include "moelink/device/ptx/vector.cuh"
 #include "moelink/protocol/local_moe.hpp"
@@ -56,6 +57,13 @@ struct Elements {
   MOELINK_DEVICE void store(u8* address) const {
     MOELINK_UNROLL
     for (int v = 0; v < kVectors; ++v) st_v4(address + v * 16, vectors[v]);
+  }
+  /// As lines, `offset_bytes` (before they are) behind those at `base`.
+  MOELINK_DEVICE void store_lines(u8* base, i64 offset_bytes, u32 tag) const {
+    MOELINK_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      st_lines_sys(base + kLineExpansion * (offset_bytes + v * 16), vectors[v], tag);
+    }
   }
   /// In block scratch.
   MOELINK_DEVICE void load_scratch(const u8* address) {

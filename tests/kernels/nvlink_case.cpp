@@ -121,7 +121,8 @@ NvlinkShape NvlinkConfig::shape() const {
           .max_tokens = max_tokens,
           .row_pitch_bytes = (row_bytes + scale_bytes + 15) / 16 * 16,
           .partial_pitch_bytes = partial_bytes,
-          .result_pitch_bytes = partial_bytes};
+          .result_pitch_bytes = partial_bytes,
+          .line_tokens = nodes.empty() ? static_cast<i32>(std::min<i64>(line_tokens, max_tokens)) : 0};
 }
 
 NvlinkDispatchSpec NvlinkConfig::spec() const {
@@ -199,6 +200,7 @@ NvlinkRank::NvlinkRank(const NvlinkConfig& given, int rank, int num_threads)
   token_of_slot_ = Guarded(slots * 4, 0xff);
   num_sent_ = Guarded(config.num_ranks * 4, 0);
   num_received_ = Guarded(groups * 4, 0);
+  source_tokens_ = Guarded(groups * 4, 0);
   received_token_ = Guarded(groups * config.max_tokens * 4, 0xff);
   row_of_entry_ = Guarded(groups * config.max_tokens * config.top_k * 4, 0xff);
   weight_of_entry_ = Guarded(groups * config.max_tokens * config.top_k * 4, 0xff);
@@ -213,6 +215,7 @@ NvlinkRank::NvlinkRank(const NvlinkConfig& given, int rank, int num_threads)
                  .token_of_slot = token_of_slot_.as<i32>(),
                  .num_sent = num_sent_.as<i32>(),
                  .num_received = num_received_.as<i32>(),
+                 .source_tokens = source_tokens_.as<i32>(),
                  .received_token = received_token_.as<i32>(),
                  .row_of_entry = row_of_entry_.as<i32>(),
                  .weight_of_entry = weight_of_entry_.as<float>(),
@@ -371,9 +374,11 @@ void NvlinkRank::expect_dispatch() {
   expect_rows();
   expect_tables();
   expect_status();
-  for (Guarded* buffer : {&symmetric_, &rows_, &row_scales_, &offsets_, &counts_, &expert_of_row_, &weight_of_row_,
-                          &source_of_row_, &epochs_, &slot_of_token_, &token_of_slot_, &num_sent_, &num_received_,
-                          &received_token_, &row_of_entry_, &weight_of_entry_, &dropped_, &tickets_, &block_counts_}) {
+  for (Guarded* buffer :
+       {&symmetric_,     &rows_,          &row_scales_,     &offsets_,       &counts_,          &expert_of_row_,
+        &weight_of_row_, &source_of_row_, &epochs_,         &slot_of_token_, &token_of_slot_,   &num_sent_,
+        &num_received_,  &source_tokens_, &received_token_, &row_of_entry_,  &weight_of_entry_, &dropped_,
+        &tickets_,       &block_counts_}) {
     EXPECT_TRUE(buffer->intact()) << "something was written outside a buffer of " << buffer->size() << " bytes";
   }
   if (remote_ != nullptr) {

@@ -46,6 +46,7 @@ struct NvlinkConfig {
   std::uint64_t timeout_ns = 60'000'000'000;  ///< of waits
   std::vector<int> nodes = {};                ///< of each rank; empty: one node. Between nodes go loopback puts
   int log2_slots_per_chunk = 0;               ///< of those
+  int line_tokens = 3;                        ///< NvlinkShape::line_tokens, of those that there are
 
   [[nodiscard]] int num_groups() const { return num_ranks / tp_size; }
   [[nodiscard]] NvlinkShape shape() const;
@@ -134,8 +135,8 @@ class NvlinkRank {
   unsigned launches_ = 0;
   Guarded symmetric_, tokens_, scales_, ids_, weights_, rows_, row_scales_, offsets_, counts_, expert_of_row_,
       weight_of_row_, source_of_row_;
-  Guarded epochs_, slot_of_token_, token_of_slot_, num_sent_, num_received_, received_token_, row_of_entry_,
-      weight_of_entry_, dropped_, tickets_, block_counts_;
+  Guarded epochs_, slot_of_token_, token_of_slot_, num_sent_, num_received_, source_tokens_, received_token_,
+      row_of_entry_, weight_of_entry_, dropped_, tickets_, block_counts_;
   GridBarrierWord grid_barrier_{};
   std::vector<std::int32_t> map_;
   std::int32_t device_count_ = 0;

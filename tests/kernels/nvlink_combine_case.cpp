@@ -35,7 +35,8 @@ NvlinkShape CombineCase::shape() const {
           .max_tokens = max_tokens,
           .row_pitch_bytes = 16,
           .partial_pitch_bytes = round_up(hidden * i64{bytes_of(partial)}, 16L),
-          .result_pitch_bytes = round_up(hidden * i64{bytes_of(output)}, 16L)};
+          .result_pitch_bytes = round_up(hidden * i64{bytes_of(output)}, 16L),
+          .line_tokens = static_cast<i32>(std::min<i64>(line_tokens, max_tokens))};
 }
 
 CombineRanks::CombineRanks(const CombineCase& c)
@@ -58,6 +59,7 @@ void CombineRanks::draw(const CombineCase& c, unsigned seed) {
     rank.weight_of_entry.assign(c.num_groups() * slots * c.top_k, std::nanf(""));
     rank.num_sent.assign(c.num_ranks, 0);
     rank.num_received.assign(c.num_groups(), 0);
+    rank.source_tokens.assign(c.tokens.begin(), c.tokens.end());
     rank.dropped.assign(c.num_groups(), 0);
     rank.num_rows = 0;
     rank.dropped_elsewhere = 0;
@@ -157,6 +159,7 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
                  .token_of_slot = mine.token_of_slot.data(),
                  .num_sent = mine.num_sent.data(),
                  .num_received = mine.num_received.data(),
+                 .source_tokens = mine.source_tokens.data(),
                  .received_token = mine.received_token.data(),
                  .row_of_entry = mine.row_of_entry.data(),
                  .weight_of_entry = mine.weight_of_entry.data(),

@@ -41,6 +41,7 @@ struct CombineCase {
   int sum_blocks = 1;
   int first_sum_block = 0;
   bool late_flags = false;
+  int line_tokens = 3;  ///< NvlinkShape, of those that there are
 
   [[nodiscard]] int num_groups() const { return num_ranks / tp_size; }
   [[nodiscard]] NvlinkCombineSpec spec() const {
@@ -74,7 +75,8 @@ class CombineRanks {
     std::vector<Vec16> symmetric;
     std::vector<u64> epochs;
     u64 calls = 0;
-    std::vector<i32> slot_of_token, token_of_slot, num_sent, num_received, received_token, row_of_entry, dropped;
+    std::vector<i32> slot_of_token, token_of_slot, num_sent, num_received, source_tokens, received_token, row_of_entry,
+        dropped;
     std::vector<float> weight_of_entry;
     std::vector<unsigned char> expert_output;
     std::int64_t num_rows = 0;

@@ -1,5 +1,6 @@
 // The nvlink combine on host threads, ranks in one process: bits, order, reuse, and what happens when a rank is
 // missing.
+#include <algorithm>
 #include <barrier>
 #include <cstring>
 #include <thread>
@@ -145,19 +146,45 @@ TEST(NvlinkCombine, ThousandsOfCallsInTheSameMemoryWithDelaysNeverMixEpochs) {
 }
 
 TEST(NvlinkCombine, RankThatNeverSendsEndsTheOthersAtTheDeadlineAndIsNamed) {
-  const CombineCase c{.num_ranks = 3, .tokens = {4, 4, 4}, .num_experts = 3};
+  for (const int line_tokens : {0, 4}) {
+    const CombineCase c{.num_ranks = 3, .tokens = {4, 4, 4}, .num_experts = 3, .line_tokens = line_tokens};
+    CombineRanks ranks(c);
+    ranks.timeout_ns = 50'000'000;
+    ranks.draw(c, 1);
+    on_ranks(2, [&](int r) {  // rank 2 stays away
+      BlockTeam team(c.grid);
+      ranks.run(r, team);
+    });
+    for (int r = 0; r < 2; ++r) {
+      ASSERT_EQ(1U, ranks.rank(r).record.is_complete) << "rank " << r;
+      EXPECT_EQ(FaultKind::wait_expired, ranks.rank(r).record.fault.kind);
+      EXPECT_EQ(FaultPhase::combine_receive, ranks.rank(r).record.fault.phase);
+      EXPECT_EQ(2, ranks.rank(r).record.fault.peer);
+    }
+  }
+}
+
+TEST(NvlinkCombine, LinesAreGoneBeforeTheirTagsComeAgain) {
+  const CombineCase c{.num_ranks = 2, .tokens = {3, 2}, .max_tokens = 4, .line_tokens = 4};
+  const NvlinkLayout layout = NvlinkLayout::of(c.shape());
   CombineRanks ranks(c);
-  ranks.timeout_ns = 50'000'000;
-  ranks.draw(c, 1);
-  on_ranks(2, [&](int r) {  // rank 2 stays away
-    BlockTeam team(c.grid);
-    ranks.run(r, team);
-  });
   for (int r = 0; r < 2; ++r) {
-    ASSERT_EQ(1U, ranks.rank(r).record.is_complete) << "rank " << r;
-    EXPECT_EQ(FaultKind::wait_expired, ranks.rank(r).record.fault.kind);
-    EXPECT_EQ(FaultPhase::combine_receive, ranks.rank(r).record.fault.phase);
-    EXPECT_EQ(2, ranks.rank(r).record.fault.peer);
+    ranks.rank(r).calls = (u64{1} << 30U) - 2;
+    for (u64& epoch : ranks.rank(r).epochs) epoch = ranks.rank(r).calls;
+  }
+  const auto has_lines = [&](int r) {
+    const Vec16* lines = ranks.rank(r).symmetric.data() + layout.line_partials.offset_bytes / 16;
+    return std::any_of(lines, lines + layout.line_partials.bytes() / 16,
+                       [](const Vec16& v) { return (v.x | v.y | v.z | v.w) != 0; });
+  };
+  for (const bool expects_lines : {true, false, true}) {  // the epoch in the middle is a multiple of 2^30
+    ranks.draw(c, 7);
+    on_ranks(2, [&](int r) {
+      BlockTeam team(c.grid);
+      ranks.run(r, team);
+    });
+    ranks.expect_outputs("call " + std::to_string(ranks.rank(0).calls));
+    for (int r = 0; r < 2; ++r) EXPECT_EQ(expects_lines, has_lines(r)) << "call " << ranks.rank(r).calls;
   }
 }
 
@@ -188,22 +215,24 @@ TEST(NvlinkCombine, CombineBehindADispatchThatFailedTouchesNothing) {
 }
 
 TEST(NvlinkCombine, PartialsOfAnotherTypeAreAMismatch) {
-  const CombineCase c{.num_ranks = 2, .tokens = {1, 1}, .partial = Element::float32};
-  CombineCase other = c;
-  other.partial = Element::bfloat16;
-  CombineRanks ranks(c);
-  ranks.draw(c, 1);
-  CombineRanks::Rank& first = ranks.rank(0);
-  on_ranks(2, [&](int r) {
-    BlockTeam team(c.grid);
-    if (r == 0) {
-      ranks.run(r, team);
-    } else {
-      ranks.run(r, team, {}, other.spec());
-    }
-  });
-  EXPECT_EQ(FaultKind::mismatch, first.record.fault.kind);
-  EXPECT_EQ(1, first.record.fault.peer);
+  for (const int line_tokens : {0, 1}) {  // of lines too many or too few come
+    const CombineCase c{.num_ranks = 2, .tokens = {1, 1}, .partial = Element::float32, .line_tokens = line_tokens};
+    CombineCase other = c;
+    other.partial = Element::bfloat16;
+    CombineRanks ranks(c);
+    ranks.draw(c, 1);
+    CombineRanks::Rank& first = ranks.rank(0);
+    on_ranks(2, [&](int r) {
+      BlockTeam team(c.grid);
+      if (r == 0) {
+        ranks.run(r, team);
+      } else {
+        ranks.run(r, team, {}, other.spec());
+      }
+    });
+    EXPECT_EQ(FaultKind::mismatch, first.record.fault.kind) << line_tokens;
+    EXPECT_EQ(1, first.record.fault.peer);
+  }
 }
 
 }  // namespace

@@ -51,15 +51,21 @@ NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& confi
     row_pitch_bytes =
         max_of(row_pitch_bytes, round_up(row_bytes_of(payload, shape.hidden) + payload.scale_bytes, kRowUnitBytes));
   }
+  const i64 partial_pitch_bytes = partial_row_bytes(shape, config);
+  const i32 node_ranks = largest_node(shape.nodes);
+  // A token's partials come from so many other ranks.
+  const bool has_lines = node_ranks == 0 && !config.fp32_partials;
+  const i64 most_others = has_lines ? min_of(shape.num_ranks - 1, shape.top_k) : 0;
   return {.num_ranks = shape.num_ranks,
           .tp_size = config.tp_size,
-          .node_ranks = largest_node(shape.nodes),
+          .node_ranks = node_ranks,
           .num_experts = static_cast<i32>(shape.num_places),
           .top_k = shape.top_k,
           .max_tokens = shape.max_tokens,
           .row_pitch_bytes = row_pitch_bytes,
-          .partial_pitch_bytes = partial_row_bytes(shape, config),
-          .result_pitch_bytes = result_row_bytes(shape, config)};
+          .partial_pitch_bytes = partial_pitch_bytes,
+          .result_pitch_bytes = result_row_bytes(shape, config),
+          .line_tokens = line_tokens(shape.max_tokens, most_others, partial_pitch_bytes)};
 }
 
 NvlinkPrivateLayout NvlinkPrivateLayout::of(const NvlinkShape& shape, i64 block_count_words) {
@@ -69,6 +75,7 @@ NvlinkPrivateLayout NvlinkPrivateLayout::of(const NvlinkShape& shape, i64 block_
   layout.epochs = carver.take<u64>(i64{kNvlinkPhases} * NvlinkTables::kEpochStride);
   layout.num_sent = carver.take<i32>(shape.num_ranks);
   layout.num_received = carver.take<i32>(groups);
+  layout.source_tokens = carver.take<i32>(groups);
   layout.dropped = carver.take<i32>(groups);
   layout.tickets = carver.take<u64>(1);
   layout.zero_bytes = carver.total_bytes();
@@ -88,6 +95,7 @@ NvlinkTables NvlinkPrivateLayout::tables(void* base) const {
           .token_of_slot = token_of_slot.in(base),
           .num_sent = num_sent.in(base),
           .num_received = num_received.in(base),
+          .source_tokens = source_tokens.in(base),
           .received_token = received_token.in(base),
           .row_of_entry = row_of_entry.in(base),
           .weight_of_entry = weight_of_entry.in(base),
@@ -132,6 +140,10 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
       shared.slot_records.bytes());
   add(in_shared, "partial_rows", text(near_ranks, " * ", tokens, " * partial row ", wire.partial_pitch_bytes, " B"),
       shared.partial_rows.bytes());
+  add(in_shared, "partials as lines",
+      text(ranks, " * tokens ", wire.line_tokens, " * ", kLineExpansion, " * partial row ", wire.partial_pitch_bytes,
+           " B"),
+      shared.line_partials.bytes());
   add(in_shared, "result_rows", text(tokens, " * output row ", wire.result_pitch_bytes, " B"),
       shared.result_rows.bytes());
   add(in_shared, "flags",
@@ -151,8 +163,8 @@ void add_nvlink_memory(const ExchangeShape& shape, const ExchangeConfig& config,
   add(in_private, "received_token", text(sources, " * ", tokens, " * 4 B"), own.received_token.bytes());
   add(in_private, "rows and weights of entries", text(entries, " * (4 + 4) B"),
       own.row_of_entry.bytes() + own.weight_of_entry.bytes());
-  add(in_private, "counts of slots", text("(", ranks, " + 2 * ", sources, ") * 4 B"),
-      own.num_sent.bytes() + own.num_received.bytes() + own.dropped.bytes());
+  add(in_private, "counts of slots", text("(", ranks, " + 3 * ", sources, ") * 4 B"),
+      own.num_sent.bytes() + own.num_received.bytes() + own.source_tokens.bytes() + own.dropped.bytes());
   add(in_private, "block_counts",
       text("(blocks ", device.num_sms, " + 1) * roundup(physical experts ", wire.num_experts, " + ", ranks,
            " + 2, 4) * 4 B"),

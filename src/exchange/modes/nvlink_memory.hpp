@@ -15,6 +15,7 @@ struct NvlinkPrivateLayout {
   Place<u64> epochs;
   Place<i32> num_sent;
   Place<i32> num_received;
+  Place<i32> source_tokens;
   Place<i32> dropped;
   Place<u64> tickets;
   i64 zero_bytes = 0;  ///< of the above: zero at first; the rest -1
