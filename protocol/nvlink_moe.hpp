@@ -187,7 +187,8 @@ inline constexpr i32 kNvlinkPhases = 4;
 /// only; combine trusts none of it with an address.
 struct NvlinkTables {
   u64* epochs;          ///< [kNvlinkPhases], each on a cache line of its own (kEpochStride words apart): how often each
-                        ///< phase was completed. A phase reads its predecessor's word and, at its end, writes its own
+                        ///< phase was completed. A phase reads its predecessor's word and, at its end, writes its own;
+                        ///< kBrokenWord words further: not 0 for good, once any block of the phase has met a fault
   i32* slot_of_token;   ///< [ranks][max_tokens]: slot of this group's token at each destination, or -1
   i32* token_of_slot;   ///< [ranks][max_tokens]: the inverse, for senders
   i32* num_sent;        ///< [ranks]: slots that this group uses at each destination
@@ -201,6 +202,7 @@ struct NvlinkTables {
       nullptr;  ///< prefill: {epoch, units of dispatch_receive taken} in one word, on a line of its own; zero
 
   static constexpr i32 kEpochStride = 16;
+  static constexpr i32 kBrokenWord = 1;
   static constexpr i32 kNoDispatch = -1;
 };
 

@@ -58,9 +58,12 @@ struct NvlinkCombine {
                            ex.block() == 0);
     const u64 epoch = call.value();
     // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
-    if (args.tables.num_received[args.window.rank / spec().tp_size] == NvlinkTables::kNoDispatch) return;
+    const bool has_dispatch = args.tables.num_received[args.window.rank / spec().tp_size] != NvlinkTables::kNoDispatch;
+    if (call.is_broken() || !has_dispatch) return leave(ex, call);
     const bool is_keeper = ex.block() == 0;
-    if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, epoch)) return;
+    if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, epoch)) {
+      return leave(ex, call);
+    }
     if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
     CombineSends<Exec, S> sends(ex, spec, args);
     CombineSums<Exec, S> sums(ex, spec, args, false);
@@ -112,7 +115,13 @@ struct NvlinkCombine {
       }
       if (is_keeper && !knows_headers) is_whole = receive_headers(ex, spec, args, epoch) && is_whole;
     }
-    if (is_keeper && is_whole && ex.thread() == 0) call.complete();
+    if (!is_whole) return leave(ex, call);
+    if (is_keeper && ex.thread() == 0) call.complete();
+  }
+
+  template <class Exec>
+  MOELINK_DEVICE static void leave(const Exec& ex, const NvlinkEpoch& call) {
+    if (ex.thread() == 0) call.break_off();
   }
 
   /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side. Of a remote

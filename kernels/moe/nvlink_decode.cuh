@@ -67,9 +67,10 @@ struct NvlinkDecode {
       }
       const i32 num_items = args_.local.num_tokens << parts_.log2_parts;
       if (ex_.block() < num_items) load_part(ex_.block());
-      if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
+      if (epoch_.is_broken()) return leave();
+      if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
       if (args_.sends != 0) {
         if (is_last()) send_header();
@@ -80,7 +81,9 @@ struct NvlinkDecode {
         if (is_last()) publish_sent();
       }
       const bool failed = args_.receives != 0 && !receive(num_items);
-      if (is_last() && ex_.thread() == 0 && !failed) epoch_.complete();
+      if (ex_.thread() != 0) return;
+      if (failed) epoch_.break_off();
+      if (is_last() && !failed) epoch_.complete();
     }
 
    private:
@@ -257,6 +260,7 @@ struct NvlinkDecode {
 
     /// After a fault before anything was sent.
     MOELINK_DEVICE void leave() const {
+      if (ex_.thread() == 0) epoch_.break_off();
       if (args_.receives != 0 && is_last())
         publish_nothing(ex_, args_, Places<S>(spec_, args_, ex_.scratch(), at_.sources));
     }

@@ -3,8 +3,17 @@
 // Memory: NvlinkTables::epochs, one word per phase, each on a line of its own. All blocks of a launch read the word of
 // the phase before theirs, which no block of the launch writes; one block, the keeper, reads and writes the words of
 // the launch's own phases. So neither ticket nor barrier is needed, and a graph can be replayed.
+//
+// NOTE [late faults]. Blocks of a launch do not wait for each other at its end: one may meet a fault when the keeper has
+// long published counts and completed the phase, in which its own share had come. What runs next would then send sums
+// over rows that never came, with flags that say that they are good. So any block that meets a fault leaves a mark beside
+// the phase's word (break_off()); whatever launch finds the mark of the phase before its own marks its own, too, sends
+// nothing and waits for nobody. Marks are private memory that no launch both reads and writes: all threads of all its
+// blocks see the same. Other ranks meet the fault while they wait for what this one does not send. Counts that were
+// published stay: what experts make of rows that are not there goes nowhere.
 #pragma once
 
+#include "moelink/device/ptx/load_store.cuh"
 #include "moelink/device/sync/fault.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
 
@@ -26,7 +35,8 @@ class NvlinkEpoch {
     const bool starts_epoch = first == NvlinkPhase::dispatch_send;
     const NvlinkPhase before =
         starts_epoch ? NvlinkPhase::combine_receive : static_cast<NvlinkPhase>(static_cast<i32>(first) - 1);
-    value_ = *word(before) + (starts_epoch ? 1 : 0);
+    const bool is_broken = word(before)[NvlinkTables::kBrokenWord] != 0;
+    value_ = is_broken ? kBroken : *word(before) + (starts_epoch ? 1 : 0);
     if (!is_keeper) return;
     completed_[0] = *word(first);
     completed_[1] = *word(last);
@@ -34,6 +44,11 @@ class NvlinkEpoch {
 
   /// The number of this call: 1, 2, ...
   [[nodiscard]] MOELINK_DEVICE u64 value() const { return value_; }
+  /// The phase before met a fault: leave, by break_off().
+  [[nodiscard]] MOELINK_DEVICE bool is_broken() const { return value_ == kBroken; }
+
+  /// By one thread of each block that has met a fault, or leaves because of one: NOTE [late faults].
+  MOELINK_DEVICE void break_off() const { st_relaxed_gpu(word(last_) + NvlinkTables::kBrokenWord, u64{1}); }
 
   /// By one thread of the keeper, before the launch waits for anything: a call out of order is a fault.
   MOELINK_DEVICE void check_order(const FaultContext& context) const {
@@ -49,6 +64,8 @@ class NvlinkEpoch {
   }
 
  private:
+  static constexpr u64 kBroken = ~u64{0};
+
   MOELINK_DEVICE void check_order(const FaultContext& context, NvlinkPhase phase, u64 completed) const {
     if (completed + 1 == value_) return;
     const WaitFor what{.phase = fault_phase_of(phase), .epoch = value_, .expected = value_ - 1};

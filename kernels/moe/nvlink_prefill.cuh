@@ -36,7 +36,7 @@ struct NvlinkPrefill {
     const bool keeps = ex.block() == 0;
     const NvlinkEpoch epoch(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
                             args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send, keeps);
-    if (keeps && ex.thread() == 0) epoch.check_order(args.local.fault);
+    if (keeps && ex.thread() == 0 && !epoch.is_broken()) epoch.check_order(args.local.fault);
     const NvlinkPrefillScratch at(spec(), args.local.ring_bytes);
     u8* scratch = static_cast<u8*>(ex.scratch());
     SourceHeaders<S> headers(spec, scratch, 0);
@@ -45,7 +45,10 @@ struct NvlinkPrefill {
     const bool routes = args.sends != 0 && args.format.reuse_routing == 0;
     const i32 given_tokens = routes ? load_token_count(args.local) : *args.local.num_tokens_snapshot;
     const i32 num_tokens = clamp_token_count(args.local, given_tokens);
-    bool good = args.sends == 0 || Remotes<S>(spec, args.remote).wait_until_free(ex, args.local.fault, epoch.value());
+    bool good = !epoch.is_broken();
+    if (good && args.sends != 0) {
+      good = Remotes<S>(spec, args.remote).wait_until_free(ex, args.local.fault, epoch.value());
+    }
     if (routes && good) {
       good = PrefillRoute<Exec, S>(spec, args, epoch.value(), num_tokens, scratch, at.route).run(ex);
       if (good && keeps && ex.thread() == 0) publish_token_count(args.local, given_tokens, num_tokens);
@@ -63,6 +66,7 @@ struct NvlinkPrefill {
       if (args.receives != 0) mark_pads(ex, spec, args, places);
       good = !ex.sync_block_or(rows.failed());
     }
+    if (!good && ex.thread() == 0) epoch.break_off();
     if (!keeps) return;
     if (!good) {
       if (args.receives != 0) publish_nothing(ex, args, places);

@@ -86,6 +86,9 @@ NvlinkCall make_call(const NvlinkConfig& config, const CallOptions& options, uns
 /// Options at random: every kind of routing, layouts, alignments, capacities too small now and then.
 CallOptions random_options(const NvlinkConfig& config, unsigned seed);
 
+/// As the reference calls an element's type; bf16 of those it has not.
+[[nodiscard]] DataType type_of(Element element);
+
 class NvlinkRank {
  public:
   NvlinkRank(const NvlinkConfig& config, int rank, int num_threads);

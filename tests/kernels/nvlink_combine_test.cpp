@@ -170,7 +170,9 @@ TEST(NvlinkCombine, LinesAreGoneBeforeTheirTagsComeAgain) {
   CombineRanks ranks(c);
   for (int r = 0; r < 2; ++r) {
     ranks.rank(r).calls = (u64{1} << 30U) - 2;
-    for (u64& epoch : ranks.rank(r).epochs) epoch = ranks.rank(r).calls;
+    for (int phase = 0; phase < kNvlinkPhases; ++phase) {
+      ranks.rank(r).epochs[phase * NvlinkTables::kEpochStride] = ranks.rank(r).calls;
+    }
   }
   const auto has_lines = [&](int r) {
     const Vec16* lines = ranks.rank(r).symmetric.data() + layout.line_partials.offset_bytes / 16;
