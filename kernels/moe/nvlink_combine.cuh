@@ -6,21 +6,21 @@
 // its own: CombineSends, CombineSums.
 //  1. Block 0 tells every rank how many of its entries were dropped here. Every rank signals every other, always.
 //  2. Send: for each of its slots the weighted sum of the slot's rows, into the home's region for this rank; block
-//     barrier; one release at system scope for each part of the row. If the source has few tokens, the sum goes as lines
-//     (protocol/nvlink_lines.hpp), without barrier and release. The last row's release may come in phase 3, before
-//     the wait, when the next token's own rows are summed (late_flags): it waits for nobody there either.
+//     barrier; one release at system scope for each part of the row. If the source has few tokens, the sum goes as
+//     lines (protocol/nvlink_lines.hpp), without barrier and release. The last row's release may come in phase 3,
+//     before the wait, when the next token's own rows are summed (late_flags): it waits for nobody there either.
 //  3. Sum: for each of its tokens, in rank order, the partials of the ranks that have one. Own rows are read before the
 //     others are waited for.
 //  4. With tp_size > 1 the home has stored the result to its group as well: each member copies the other members'
 //     results.
 //  5. Block 0 waits for the other ranks' headers, so that the kernel does not end before every rank has sent; then it
-//     counts the phases as done.
-// A block does not wait while it has something left to send: between two sends it sums a token whose partials have
-// come.
+//     counts the phases as done. With few tokens it does so before its first sum.
+// A block waits for no partial while it has something left to send: between two sends it sums a token whose partials
+// have come.
 //
 // Ordering: rows and tables were written by earlier launches. A partial, or a result, is ordinary stores of one block,
 // its barrier, a release per flag; a reader's first warp acquires the flags, and the block barrier behind it covers the
-// other threads.
+// other threads. Lines carry their tags.
 // Progress: 1 and 2 wait for nobody, 3 for 1 and 2 of any rank, 4 for 3, 5 for 1; a block takes them in this order, and
 // all blocks of the launch are resident.
 // Memory owned: nothing. It writes the combine regions of its peers, result regions of its group, the words of
@@ -58,14 +58,17 @@ struct NvlinkCombine {
                            ex.block() == 0);
     const u64 epoch = call.value();
     // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
-    const bool has_dispatch = args.tables.num_received[args.window.rank / spec().tp_size] != NvlinkTables::kNoDispatch;
+    const i32 own_group = args.window.rank / spec().tp_size;
+    const bool has_dispatch = args.tables.num_received[own_group] != NvlinkTables::kNoDispatch;
+    const bool has_few = has_few_tokens(args, own_group);
+    const bool gets_lines = spec().may_have_lines() && has_few && !clears_lines(epoch);
     if (call.is_broken() || !has_dispatch) return leave(ex, call);
     const bool is_keeper = ex.block() == 0;
     if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, epoch)) {
       return leave(ex, call);
     }
     if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
-    CombineSends<Exec, S> sends(ex, spec, args);
+    CombineSends<Exec, S> sends(ex, spec, args, epoch);
     CombineSums<Exec, S> sums(ex, spec, args, false);
     if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
     bool is_whole = true;        // no fault so far
@@ -78,29 +81,30 @@ struct NvlinkCombine {
       bool arrived = false;
       bool is_late = false;  // its flags come when own rows are summed
       if (sends_next) {
-        const bool are_lines = has_lines(spec, args, sent.group, epoch);
-        store_partial(ex, spec, args, sent, are_lines ? tag_of(epoch) : 0);
-        if (!are_lines) {
+        store_partial(ex, spec, args, sent, epoch);
+        if (!sent.as_lines) {
           // The barrier before the release is also the one behind the look at what has come.
-          bool waits = !may_sum;
-          if (may_sum && ex.thread() < Exec::kWarpSize) waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
+          bool waits = !may_sum || gets_lines;
+          if (may_sum && !gets_lines && ex.thread() < Exec::kWarpSize) {
+            waits = !has_arrived(ex, spec, args, sums.piece(spec), epoch);
+          }
           arrived = !ex.sync_block_or(waits);
         }
         sends_next = sends.next(spec, next);
         // A release waits until all that the SM has stored has reached its rank: with much on the link, it comes after
         // what can be done meanwhile.
-        is_late = !spec().has_remotes && args.late_flags != 0 && !are_lines && !sends_next && may_sum && !arrived;
-        if (!is_late && !are_lines) release_partial(ex, spec, args, sent, epoch);
+        is_late = !spec().has_remotes && args.late_flags != 0 && !sent.as_lines && !sends_next && may_sum && !arrived;
+        if (!is_late && !sent.as_lines) release_partial(ex, spec, args, sent, epoch);
         if (sends_next && !arrived) continue;
       }
       if (!may_sum) break;
       // Partials of another type would be other lines, or none: the header comes before them and says so.
-      if (is_keeper && !knows_headers && has_few_tokens(args, args.window.rank / spec().tp_size)) {
+      if (is_keeper && !knows_headers && has_few) {
         knows_headers = true;
         is_whole = receive_headers(ex, spec, args, epoch);
         if (!is_whole) break;
       }
-      is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, arrived, [&] {
+      is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, gets_lines, arrived, [&] {
         if (is_late) release_partial(ex, spec, args, sent, epoch);
       });
       sums.advance();
@@ -169,15 +173,6 @@ struct NvlinkCombine {
             .receive_offset_bytes = args.remote.receive_layout.partials.offset_bytes,
             .slot_bytes = remote_partial_bytes(spec),
             .num_slots = args.tables.num_received};
-  }
-
-  MOELINK_DEVICE static bool has_few_tokens(const Args& args, i32 group) {
-    return args.tables.source_tokens[group] <= args.shape.line_tokens;
-  }
-  /// Whether the partials of a source's tokens are lines: both ends see the same count and epoch.
-  template <class S>
-  MOELINK_DEVICE static bool has_lines(S spec, const Args& args, i32 group, u64 epoch) {
-    return spec().may_have_lines() && has_few_tokens(args, group) && !clears_lines(epoch);
   }
 
   /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that
@@ -250,19 +245,20 @@ struct NvlinkCombine {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void store_partial(const Exec& ex, S spec, const Args& args, const CombineSend& send,
-                                           u32 line_tag) {
+                                           u64 epoch) {
     const RowPiece& piece = send.piece;
     const i64 slot = static_cast<i64>(send.group) * args.shape.max_tokens + piece.index;
     RowSum sum = rows_of(args, slot * spec().top_k);
     sum.output = partial_at(spec, args, send.home, piece.index);
-    if (line_tag != 0) {
+    if (send.as_lines) {
       sum.output = line_partials(spec, args, send.home, args.window.rank) +
                    i64{piece.index} * kLineExpansion * args.shape.partial_pitch_bytes;
     }
     sum.num_tokens = args.tables.num_received + send.group;
     sum.token = piece.index;
     store_own_partial(ex, spec, sum, first_element_of_part(spec, piece.first_part),
-                      first_element_of_part(spec, piece.first_part + piece.num_parts), line_tag);
+                      first_element_of_part(spec, piece.first_part + piece.num_parts),
+                      send.as_lines ? tag_of(epoch) : 0);
   }
 
   template <class Exec, class S>
@@ -319,22 +315,20 @@ struct NvlinkCombine {
     return all;
   }
 
-  /// By the first warp; the answer differs between its lanes. Of lines it is not asked: no.
+  /// By the first warp; the answer differs between its lanes.
   template <class Exec, class S>
   MOELINK_DEVICE static bool has_arrived(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch) {
-    if (has_lines(spec, args, args.window.rank / spec().tp_size, epoch)) return false;
     return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
-  /// By the block; false: a fault. `arrived`: the partials are known to be here. `before_wait()` is called once, when
-  /// own rows are summed.
+  /// By the block; false: a fault. `gets_lines`: partials come as lines. `arrived`: they are known to be here.
+  /// `before_wait()` is called once, when own rows are summed.
   template <class Exec, class S, class BeforeWait>
   MOELINK_DEVICE static bool sum_token(const Exec& ex, S spec, const Args& args, const RowPiece& piece, u64 epoch,
-                                       bool arrived, BeforeWait&& before_wait) {
+                                       bool gets_lines, bool arrived, BeforeWait&& before_wait) {
     const i64 token = piece.index;
     const i64 slots = args.shape.max_tokens;
     const i64 own_slot = args.tables.slot_of_token[args.window.rank * slots + token];
-    const bool are_lines = has_lines(spec, args, args.window.rank / spec().tp_size, epoch);
     PartialSum sum{.own = rows_of(args, 0),
                    .partials = args.window.template at<u8>(args.window.rank, args.layout.partial_rows.offset_bytes,
                                                            spec().num_ranks),
@@ -344,7 +338,7 @@ struct NvlinkCombine {
                    .stride = slots,
                    .slots = slots,
                    .rank = args.window.rank,
-                   .lines = are_lines ? &args : nullptr,
+                   .lines = gets_lines ? &args : nullptr,
                    .epoch = epoch};
     if (static_cast<u64>(own_slot) < static_cast<u64>(slots)) {
       sum.own = rows_of(args, (args.window.rank / spec().tp_size * slots + own_slot) * spec().top_k);
@@ -360,7 +354,7 @@ struct NvlinkCombine {
         .num_ranks = spec().tp_size};
     const auto wait = [&] {
       before_wait();
-      if (arrived || are_lines) return true;
+      if (arrived || gets_lines) return true;
       bool failed = false;
       if (ex.thread() < Exec::kWarpSize) {
         failed = !for_each_flag(ex, spec, args, piece, [&](i32 rank, const u64* flag) {
@@ -373,7 +367,7 @@ struct NvlinkCombine {
     const bool is_summed =
         sum_partials(ex, spec, sum, copies, first_element_of_part(spec, piece.first_part),
                      first_element_of_part(spec, piece.first_part + piece.num_parts), held_partial(ex, spec), wait);
-    if (are_lines ? ex.sync_block_or(!is_summed) : !is_summed) return false;
+    if (gets_lines ? ex.sync_block_or(!is_summed) : !is_summed) return false;
     if (spec().tp_size > 1) {
       ex.sync_block();
       for (i32 i = ex.thread(); i < copies.num_ranks * piece.num_parts; i += ex.num_threads()) {

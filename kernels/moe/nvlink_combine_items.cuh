@@ -20,7 +20,14 @@ struct CombineSend {
   i32 group = 0;  ///< whose slot it is
   i32 home = 0;   ///< the rank it goes to
   RowPiece piece;
+  bool as_lines = false;
 };
+
+/// Whether a source has so few tokens that partials for it may be lines: the same at both ends, and no slot is past
+/// their region, whatever the tables say.
+MOELINK_DEVICE bool has_few_tokens(const NvlinkCombineArgs& args, i32 group) {
+  return max_of(args.tables.source_tokens[group], args.tables.num_received[group]) <= args.shape.line_tokens;
+}
 
 /// How rows are cut: elements of wire parts.
 template <class S>
@@ -35,7 +42,7 @@ MOELINK_DEVICE i32 first_element_of_part(S spec, i32 part) {
 template <class Exec, class S>
 class CombineSends {
  public:
-  MOELINK_DEVICE CombineSends(const Exec& ex, S spec, const NvlinkCombineArgs& args)
+  MOELINK_DEVICE CombineSends(const Exec& ex, S spec, const NvlinkCombineArgs& args, u64 epoch)
       : ex_(ex), args_(args), log2_blocks_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))) {
     const i32 groups = spec().num_ranks / spec().tp_size;
     own_group_ = args.window.rank / spec().tp_size;
@@ -43,7 +50,11 @@ class CombineSends {
     num_groups_ = groups;
     if (args.sends == 0) return;
     i32 most_slots = 0;
-    for (i32 i = 0; i < num_sources_; ++i) most_slots = max_of(most_slots, slots_of(source(i)));
+    const bool may_have_lines = spec().may_have_lines() && !clears_lines(epoch);
+    for (i32 i = 0; i < num_sources_; ++i) {
+      most_slots = max_of(most_slots, slots_of(source(i)));
+      if (may_have_lines && has_few_tokens(args, source(i))) few_tokens_ |= u64{1} << static_cast<u32>(i);
+    }
     num_items_ = (most_slots * num_sources_) << log2_blocks_;
   }
 
@@ -56,7 +67,8 @@ class CombineSends {
       if (item >= num_items_) continue;
       const u32 row = static_cast<u32>(item >> log2_blocks_);
       const i32 slot = static_cast<i32>(row / static_cast<u32>(num_sources_));
-      const i32 group = source(static_cast<i32>(row % static_cast<u32>(num_sources_)));
+      const u32 turn = row % static_cast<u32>(num_sources_);
+      const i32 group = source(static_cast<i32>(turn));
       if (slot >= slots_of(group)) continue;
       i32 home = group * spec().tp_size;
       if (spec().tp_size > 1) {
@@ -65,7 +77,8 @@ class CombineSends {
         if (home == args_.window.rank) continue;
       }
       const i32 parts = partial_parts(spec().hidden) >> log2_blocks_;
-      send = {group, home, {slot, (item & ((1 << log2_blocks_) - 1)) * parts, parts}};
+      const RowPiece piece{slot, (item & ((1 << log2_blocks_) - 1)) * parts, parts};
+      send = {group, home, piece, (few_tokens_ >> (turn % kMaxLineSources) & 1U) != 0};
       ++round_;
       return true;
     }
@@ -85,6 +98,7 @@ class CombineSends {
   i32 num_sources_ = 0;
   i32 num_items_ = 0;  // the host sees to it that 32 bits are enough
   i32 round_ = 0;
+  u64 few_tokens_ = 0;  // bit i: partials for source(i) are lines
 };
 
 /// The tokens that one block sums: those whose home is this rank; or, `copies`, those that other members sum.

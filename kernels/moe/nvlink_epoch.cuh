@@ -4,13 +4,14 @@
 // the phase before theirs, which no block of the launch writes; one block, the keeper, reads and writes the words of
 // the launch's own phases. So neither ticket nor barrier is needed, and a graph can be replayed.
 //
-// NOTE [late faults]. Blocks of a launch do not wait for each other at its end: one may meet a fault when the keeper has
-// long published counts and completed the phase, in which its own share had come. What runs next would then send sums
-// over rows that never came, with flags that say that they are good. So any block that meets a fault leaves a mark beside
-// the phase's word (break_off()); whatever launch finds the mark of the phase before its own marks its own, too, sends
-// nothing and waits for nobody. Marks are private memory that no launch both reads and writes: all threads of all its
-// blocks see the same. Other ranks meet the fault while they wait for what this one does not send. Counts that were
-// published stay: what experts make of rows that are not there goes nowhere.
+// NOTE [late faults]. Blocks of a launch do not wait for each other at its end: one may meet a fault when the keeper
+// has long published counts and completed the phase, in which its own share had come. What runs next would then send
+// sums over rows that never came, with flags that say that they are good. So any block that meets a fault leaves a mark
+// beside the phase's word (break_off()); whatever launch finds the mark of the phase before its own marks its own, too,
+// sends nothing and waits for nobody. Marks are private memory that no launch both reads and writes: all threads of all
+// its blocks see the same. Other ranks meet the fault while they wait for what this one does not send. Counts that were
+// published stay: what experts make of rows that are not there goes nowhere. (A call out of order leaves no mark: it is
+// reported by its first thread, and its words then never fit again.)
 #pragma once
 
 #include "moelink/device/ptx/load_store.cuh"

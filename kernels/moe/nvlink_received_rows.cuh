@@ -47,8 +47,8 @@ class ReceivedRows {
     if (ex.lane() == 0) items_[num_groups()] = below;
   }
 
-  /// By the block: this block's share of the pieces, of which `first_block` has the first. False, for all threads, after
-  /// a fault.
+  /// By the block: this block's share of the pieces, of which `first_block` has the first. False, for all threads,
+  /// after a fault.
   [[nodiscard]] MOELINK_DEVICE bool place_all(const Exec& ex, i32 first_block) const {
     const u32 end = items_[num_groups()];
     const u32 step = static_cast<u32>(ex.num_blocks());

@@ -3,86 +3,12 @@
 // through memory.
 #pragma once
 
-#include "moelink/device/moe/remotes.cuh"
-#include "moelink/device/primitives/line_rows.cuh"
-#include "moelink/device/primitives/row_reduce.cuh"
+#include "moelink/device/moe/line_partials.cuh"
 #include "moelink/device/primitives/sparse_rows.cuh"
-#include "moelink/protocol/nvlink_moe.hpp"
 
 namespace moelink {
 
-/// One token's sum. Addresses are multiples of 16 bytes.
-struct PartialSum {
-  RowSum own;          ///< this rank's rows; its output is the token's whole row, its token and num_tokens are not used
-  const u8* partials;  ///< that of peer number d is at partials + (d * slots + its slot) * pitch
-  i64 pitch_bytes;
-  const RemoteArgs* remote;  ///< where those of remotes are
-  const i32* slot_of_rank;   ///< [num_ranks], `stride` apart: outside [0, slots): that rank has nothing
-  i64 stride;
-  i64 slots;
-  i32 rank;                        ///< this one: its slot says whether it has rows
-  const NvlinkCombineArgs* lines;  ///< partials are lines of `epoch`; null: they are rows
-  u64 epoch;
-};
-
-/// From one partial row to the next on their way between nodes.
-template <class S>
-MOELINK_DEVICE i64 remote_partial_bytes(S spec) {
-  return spec().hidden * bytes_of(spec().partial);
-}
-
-/// The partial row that another rank has left here.
-template <class S>
-MOELINK_DEVICE const u8* partial_of(S spec, const PartialSum& sum, i32 rank, i64 slot) {
-  const Remotes<S> remotes(spec, *sum.remote);
-  if (remotes.has(rank)) {
-    return remotes.arrived(remotes.number(rank)) + sum.remote->receive_layout.partials.offset_bytes +
-           slot * remote_partial_bytes(spec);
-  }
-  return sum.partials + (remotes.peer(rank) * sum.slots + slot) * sum.pitch_bytes;
-}
-
-/// Those of a rank that come as lines.
-template <class S>
-MOELINK_DEVICE u8* line_partials(S spec, const NvlinkCombineArgs& args, i32 holder, i32 sender) {
-  return args.window.template at<u8>(holder, args.layout.line_partials.offset_bytes, spec().num_ranks) +
-         i64{sender} * args.shape.line_tokens * kLineExpansion * args.shape.partial_pitch_bytes;
-}
-
-/// Other ranks' copies of one result row, behind the same offset of their memory.
-struct ResultCopies {
-  const Window* window;
-  i64 offset_bytes;
-  i32 first_rank;
-  i32 num_ranks;  ///< this one included; 1: no copies
-
-  template <class Vector>
-  MOELINK_DEVICE void store(i64 at_bytes, const Vector& vector) const {
-    for (i32 rank = first_rank; rank < first_rank + num_ranks; ++rank) {
-      if (rank != window->rank) st_v4(window->at<u8>(rank, offset_bytes + at_bytes), vector);
-    }
-  }
-};
-
-/// Block scratch that keeps what a block has summed of one row of its own, as much as fits. (Not used on the host.)
-struct HeldPartial {
-  u8* bytes;
-  i32 size_bytes;  ///< at least what all threads hold at once
-};
-
 #if MOELINK_ON_DEVICE
-
-/// How a rank's partial sums are computed and added: kUnit elements at once, kUnits times a thread.
-template <auto kSpec>
-struct PartialUnits {
-  static constexpr bool kAllFloats =
-      kSpec.input == Element::float32 && kSpec.partial == Element::float32 && kSpec.output == Element::float32;
-  static constexpr int kUnit = kAllFloats ? 4 : 8;
-  static constexpr int kUnits = 4;
-  static constexpr int kUnitsOfSum = 2;
-  static constexpr int kBytes = kUnit * bytes_of(kSpec.partial);
-  using Partial = Elements<kSpec.partial, kUnit>;
-};
 
 /// By the block: units [begin, end) of the weighted sum of a token's rows here, rounded; store(unit, partial) takes
 /// each.
@@ -127,89 +53,6 @@ MOELINK_DEVICE void store_own_partial(const Exec& ex, S spec, const RowSum& sum,
                });
 }
 
-/// Partials of peers that are lines, of up to kCount ranks: looked at together, then waited for one by one.
-template <class Partial, int kCount>
-class LinePartials {
- public:
-  MOELINK_DEVICE void look(int j, const u8* lines) {
-    lines_[j] = lines;
-    MOELINK_UNROLL
-    for (int v = 0; v < Partial::kVectors; ++v) seen_[j][v] = LinesSeen::at(lines + kLineExpansion * v * 16);
-  }
-  /// Partial j, which comes from rank `peer`. False: a fault.
-  [[nodiscard]] MOELINK_DEVICE bool read(int j, const PartialSum& sum, i32 peer, Partial& partial) {
-    MOELINK_UNROLL
-    for (int v = 0; v < Partial::kVectors; ++v) {
-      const u8* lines = lines_[j] + kLineExpansion * v * 16;
-      if (!seen_[j][v].have(tag_of(sum.epoch))) {
-        if (!wait_for_lines(sum.lines->fault, FaultPhase::combine_receive, peer, sum.epoch, lines)) return false;
-        seen_[j][v] = LinesSeen::at(lines);
-      }
-      partial.vectors[v] = seen_[j][v].value();
-    }
-    return true;
-  }
-
- private:
-  const u8* lines_[kCount];
-  LinesSeen seen_[kCount][Partial::kVectors];
-};
-
-/// By one thread: one unit of a token's sum where partials are lines; `own`: that of this rank, in block scratch. False: a
-/// fault, and nothing is written.
-template <class S>
-MOELINK_DEVICE bool sum_line_partials(S spec, const PartialSum& sum, const ResultCopies& copies, int unit,
-                                      const u8* own) {
-  constexpr auto kSpec = S{}();
-  using Units = PartialUnits<kSpec>;
-  constexpr int kUnit = Units::kUnit;
-  constexpr int kAtOnce = min_of(kSpec.num_ranks, 2);
-  const NvlinkCombineArgs& args = *sum.lines;
-  u8* const output = sum.own.output + static_cast<i64>(unit) * kUnit * bytes_of(kSpec.output);
-  float total[kUnit] = {};
-  Elements<kSpec.output, kUnit> result;
-  if (sum.own.accumulate) {
-    result.load(output);
-    result.to_floats(total);
-  }
-  MOELINK_NO_UNROLL
-  for (int first = 0; first < kSpec.num_ranks; first += kAtOnce) {
-    LinePartials<typename Units::Partial, kAtOnce> lines;
-    i64 slots[kAtOnce];
-    MOELINK_UNROLL
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int rank = first + j;
-      slots[j] = rank < kSpec.num_ranks ? sum.slot_of_rank[rank * sum.stride] : -1;
-      if (static_cast<u64>(slots[j]) >= static_cast<u64>(args.shape.line_tokens)) slots[j] = -1;
-      if (slots[j] < 0 || rank == sum.rank) continue;
-      lines.look(
-          j, line_partials(spec, args, sum.rank, rank) +
-                 (slots[j] * args.shape.partial_pitch_bytes + static_cast<i64>(unit) * Units::kBytes) * kLineExpansion);
-    }
-    MOELINK_UNROLL
-    for (int j = 0; j < kAtOnce; ++j) {
-      if (slots[j] < 0) continue;
-      typename Units::Partial partial;
-      if (first + j == sum.rank) {
-        partial.load_scratch(own);
-      } else if (!lines.read(j, sum, first + j, partial)) {
-        return false;
-      }
-      float values[kUnit];
-      partial.to_floats(values);
-      MOELINK_UNROLL
-      for (int i = 0; i < kUnit; ++i) total[i] = add_rn(total[i], values[i]);
-    }
-  }
-  result.from_floats(total);
-  result.store(output);
-  if constexpr (kSpec.tp_size > 1) {
-    const i64 at_bytes = static_cast<i64>(unit) * kUnit * bytes_of(kSpec.output);
-    for (int v = 0; v < result.kVectors; ++v) copies.store(at_bytes + v * 16, result.vectors[v]);
-  }
-  return true;
-}
-
 /// By the block: elements [begin, end), multiples of kPartialUnit or the row's end, at least one. `arrived()`, by the
 /// whole block once its own rows are summed (of what does not fit in `held`, later), says whether the other ranks'
 /// partials may be read; false: nothing is written. Of partials that are lines each thread waits for its own; false, in
@@ -235,6 +78,7 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
   };
   load_slots(0);
   const bool has_own = sum.own.indices != nullptr;
+  bool is_whole = true;
 
   const int step = ex.num_threads();
   const int units_held = held.size_bytes / kPartialBytes / step * step;
@@ -247,9 +91,10 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
     }
     if (base == begin / kUnit && !arrived()) return false;
     if (kSpec.may_have_lines() && sum.lines != nullptr) {
+      // After a fault the loops go on: sums of own rows want whole warps.
       for (int unit = base + ex.thread(); unit < stop; unit += step) {
         const u8* own = held.bytes + (unit - base) * kPartialBytes;
-        if (!sum_line_partials(spec, sum, copies, unit, own)) return false;
+        is_whole = is_whole && sum_line_partials(spec, sum, copies, unit, own);
       }
       continue;
     }
@@ -311,7 +156,7 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
       }
     }
   }
-  return true;
+  return is_whole;
 }
 
 #else
@@ -347,20 +192,6 @@ void store_own_partial(const Exec& ex, S spec, const RowSum& sum, i64 begin, i64
       st_lines_sys(lines, *reinterpret_cast<const Vec16*>(tile + at), line_tag);
     }
   }
-}
-
-/// Lines of a peer's partial to where it would have stored it itself.
-template <class S>
-bool unpack_partial(S spec, const PartialSum& sum, int rank, i64 slot, i64 begin_bytes, i64 end_bytes) {
-  if (slot >= sum.lines->shape.line_tokens) return true;
-  const u8* lines = line_partials(spec, *sum.lines, sum.rank, rank) + slot * kLineExpansion * sum.pitch_bytes;
-  u8* const to = const_cast<u8*>(partial_of(spec, sum, rank, slot));
-  for (i64 at = begin_bytes; at < end_bytes; at += 16) {
-    const u8* from = lines + kLineExpansion * at;
-    if (!wait_for_lines(sum.lines->fault, FaultPhase::combine_receive, rank, sum.epoch, from)) return false;
-    *reinterpret_cast<Vec16*>(to + at) = LinesSeen::at(from).value();
-  }
-  return true;
 }
 
 template <class Exec, class S, class Arrived>

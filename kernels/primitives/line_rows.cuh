@@ -1,4 +1,5 @@
-// Rows as lines (protocol/nvlink_lines.hpp): 16 bytes are two pairs of lines, and a thread that reads them waits for them.
+// Rows as lines (protocol/nvlink_lines.hpp): 16 bytes are two pairs of lines, and a thread that reads them waits for
+// them.
 #pragma once
 
 #include "moelink/device/ptx/line.cuh"
@@ -30,7 +31,8 @@ struct LinesSeen {
   }
 };
 
-/// Waits until 16 bytes have come as lines. False: a fault. (A call: where it stands in line, what surrounds it spills.)
+/// Waits until 16 bytes have come as lines. False: a fault. (A call: where it stands in line, what surrounds it
+/// spills.)
 MOELINK_COLD bool wait_for_lines(const FaultContext& fault, FaultPhase phase, i32 peer, u64 epoch, const u8* lines) {
   const u32 tag = tag_of(epoch);
   return wait_until(fault, {.phase = phase, .peer = peer, .epoch = epoch, .expected = tag}, [&](u64& seen) {

@@ -54,7 +54,8 @@ NvlinkShape nvlink_shape(const ExchangeShape& shape, const ExchangeConfig& confi
   const i64 partial_pitch_bytes = partial_row_bytes(shape, config);
   const i32 node_ranks = largest_node(shape.nodes);
   // A token's partials come from so many other ranks.
-  const bool has_lines = node_ranks == 0 && !config.fp32_partials;
+  const bool has_lines =
+      node_ranks == 0 && !config.fp32_partials && shape.num_ranks / config.tp_size <= kMaxLineSources;
   const i64 most_others = has_lines ? min_of(shape.num_ranks - 1, shape.top_k) : 0;
   return {.num_ranks = shape.num_ranks,
           .tp_size = config.tp_size,
