@@ -12,6 +12,9 @@
 // what peers send, in turns over them, so about in the order in which it comes, then what remotes put. A ticket's unit
 // is waited for, in order; all that a block has drawn before is moved meanwhile (primitives/row_pump.cuh).
 //
+// So own rows, which the pump may have to quantise, come before those that have arrived, as it requires: sent ones
+// before drawn ones, and a block's tickets ascend.
+//
 // Ordering: a lane acquires each flag at system scope, the warp meets, then it reads records; the pump fences before
 // rows are read by bulk copies. Own records and tables are behind a grid barrier.
 #pragma once

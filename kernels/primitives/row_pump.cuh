@@ -22,10 +22,11 @@
 //    are under way. What the finder stored before (scales) is ordered by the batch's barrier.
 //  - Stage reuse is that of row_ring.cuh: kDrain chunks later.
 //
-// If the spec quantises, rows without scales are elements that are not quantised yet. More warps then follow the
-// batches, take such rows in turns as their stages fill, and quantise each where it lies; the copier waits for them
-// (a barrier for each stage, ready) instead of for the load. What they write is fenced for the bulk stores. A batch is
-// empty when they, too, have left it.
+// If the spec quantises, rows without scales are elements that are not quantised yet. The finder must find all of them
+// before any other, and each must fit a stage (nvlink_prefill_quantizes). More warps then follow the batches, take such
+// rows in turns as their stages fill, and quantise each where it lies; the copier waits for them (a barrier for each
+// stage, ready) instead of for the load. What they write is fenced for the bulk stores. A batch is empty when they,
+// too, have left it.
 //
 // Rows that are weighted go through the registers of the whole block, batch by batch. On the host a row is moved as it
 // is found.

@@ -2,6 +2,19 @@
 // on the host rows go from memory to memory (row_moves.cuh).
 //
 // Ordering: a row is read when its stage is full, and fenced for the bulk copies that follow before the stage is ready.
+//
+// A quantiser waits for two barriers, because a wait by parity tells a phase from the next one, not from the one after.
+// Let row q = r - stages be the one that was in the stage of row r before. That `full` has the parity of r says that r
+// is loaded only if q was loaded before; if q is still on its way, the parity matches at once, and q, half loaded,
+// would be quantised and called ready. Nothing else orders the two: that a quantiser has finished row r - 8, its last,
+// says that this row's load had begun, so that rows up to r - 8 - stages + 4 have been placed (RowPump::kDrain).
+// Therefore:
+//  - It first waits until q is ready, so loaded. That parity is exact: r - 2 * stages has been placed, as a ring has
+//    more than 4 stages, and the stage's next row to become ready after q is r itself. For the first row of a stage the
+//    wait is for the phase before the first, and passes.
+//  - Then `full` has ended the phase of q, and ends no other than that of r until r has been placed: exact, too.
+//  - Rows wait for earlier rows only, so that some row can always go on.
+// `ready` has a phase for each row so far only as long as all of them are quantised: such rows must come before others.
 #pragma once
 
 #include "moelink/device/primitives/quantize_lanes.cuh"
@@ -67,6 +80,7 @@ MOELINK_DEVICE void quantize_stages(const Exec& ex, S spec, const RowBatches<S>&
         if (is_raw(S{}, from.jobs[row])) {
           if (turn == own) {
             u8* staged = stages + stage * shape.stage_bytes;
+            barriers.wait(barriers.stage_ready(stage), parity ^ 1);  // q of the head of this file
             barriers.wait(barriers.stage_full(stage), parity);
             quantize_in_place<format(), element(), kElements>(ex, staged, staged + shape.chunk_bytes, tensor);
             fence_proxy_async();
