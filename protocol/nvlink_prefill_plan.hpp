@@ -1,6 +1,6 @@
 // How NvlinkPrefill is launched: block size, grid, how many blocks send, how many slots share a flag. Pure functions of
-// shape and device. A rank chooses for itself: what a peer must know travels in the header (WireFormat), and members of a
-// group pass the same tokens, so that they choose alike.
+// shape and device. A rank chooses for itself: what a peer must know travels in the header (WireFormat), and members of
+// a group pass the same tokens, so that they choose alike.
 #pragma once
 
 #include "moelink/protocol/local_plan.hpp"
@@ -21,10 +21,11 @@ struct NvlinkPrefillTuning {
   i32 ring_bytes;          ///< block scratch for rows under way
 };
 
-// To be measured on two GPUs. Senders also place their tokens' own rows: 48 of 132 blocks need 40 GB/s each to keep the link
-// busy, and the flags of four slots come 7 us apart in each (4096 tokens of DeepSeek-V3: 6 and 10 of 16 senders take 220 us,
-// 16 take 252). Where they also quantise, or store to the memory that they read from, the senders are what takes longest:
-// 12 instead of 6 took fp8 from 184 to 171 us, and on a shared GPU from 299 to 252, bf16 there from 433 to 394.
+// To be measured on two GPUs. Senders also place their tokens' own rows: 48 of 132 blocks need 40 GB/s each to keep the
+// link busy, and the flags of four slots come 7 us apart in each (4096 tokens of DeepSeek-V3: 6 and 10 of 16 senders
+// take 220 us, 16 take 252). Where they also quantise, or store to the memory that they read from, the senders are what
+// takes longest: 12 instead of 6 took fp8 from 184 to 171 us, and on a shared GPU from 299 to 252, bf16 there from 433
+// to 394.
 inline constexpr NvlinkPrefillTuning kGpuPrefillTuning{.few_entries = 2048,
                                                        .few_experts = 1024,
                                                        .threads = 512,
@@ -60,13 +61,13 @@ constexpr i32 nvlink_prefill_ring_bytes(const NvlinkDispatchSpec& spec, i32 max_
 }
 
 /// Whether prefill itself can quantise for a spec that wants it: a stage of its ring holds a token as it is read, and
-/// bulk copies carry its scales. Which kernels are loaded must not depend on which GPU it is: Hopper and Blackwell have
-/// the same scratch.
-constexpr bool nvlink_prefill_quantizes(const NvlinkDispatchSpec& spec, bool is_host) {
-  if (spec.quantize == QuantFormat::none || is_host) return spec.quantize != QuantFormat::none;
-  constexpr i32 kScratchBytes = 227 << 10;
-  const RingShape ring(spec.row_bytes * spec.token_bytes_per_byte(), spec.scale_bytes,
-                       nvlink_prefill_ring_bytes(spec, kScratchBytes, kGpuPrefillTuning));
+/// bulk copies carry its scales. The ring is the one that plan_nvlink_prefill() gives a launch on this device: with a
+/// smaller one, tokens would be read past the end of their stage. Ranks need not agree: what travels is the same.
+constexpr bool nvlink_prefill_quantizes(const NvlinkDispatchSpec& spec, const LocalDevice& device) {
+  if (spec.quantize == QuantFormat::none || device.is_host) return spec.quantize != QuantFormat::none;
+  const i32 ring_bytes = nvlink_prefill_ring_bytes(spec, device.max_scratch_bytes, nvlink_prefill_tuning_for(device));
+  if (ring_bytes < RingShape::kLeastRingBytes) return false;
+  const RingShape ring(spec.row_bytes * spec.token_bytes_per_byte(), spec.scale_bytes, ring_bytes);
   return ring.chunks_per_row == 1 && RingShape::bulk_scale_bytes(spec.scale_bytes) != 0;
 }
 
@@ -93,9 +94,9 @@ constexpr void apply(const NvlinkPrefillPlan& plan, NvlinkDispatchArgs& args) {
   args.local.ring_bytes = plan.ring_bytes;
 }
 
-/// A launch on at most `max_blocks` blocks, one per SM (host: thread), all resident. `receives`: whether it also receives;
-/// then it takes them all, whatever the own tokens: what others send is not known here. `is_shared`: ranks share the
-/// device.
+/// A launch on at most `max_blocks` blocks, one per SM (host: thread), all resident. `receives`: whether it also
+/// receives; then it takes them all, whatever the own tokens: what others send is not known here. `is_shared`: ranks
+/// share the device.
 constexpr NvlinkPrefillPlan plan_nvlink_prefill(const NvlinkDispatchSpec& spec, bool receives, i32 max_blocks,
                                                 const LocalDevice& device, bool is_shared,
                                                 const NvlinkPrefillTuning& tuning) {

@@ -16,27 +16,35 @@
 namespace moelink {
 namespace {
 
-/// What the mode would ask for. Neither the shape nor what is loaded depends on which GPU it is, or on there being one.
-void ask_for_kernels(KernelLoader& loader, const ExchangeShape& shape, const ExchangeConfig& config) {
-  constexpr LocalDevice kGpu{.is_host = false};
+/// What is loaded depends on how much scratch a block may have, and that on the architecture alone.
+LocalDevice any_gpu_of(const std::string& architecture) {
+  const bool has_little = architecture.starts_with("sm_12");
+  return {.is_host = false, .max_scratch_bytes = (has_little ? 99 : 227) << 10};
+}
+
+/// What the mode would ask for. Neither the shape nor what is loaded depends on anything else of the GPU, or on there
+/// being one.
+void ask_for_kernels(KernelLoader& loader, const LocalDevice& gpu, const ExchangeShape& shape,
+                     const ExchangeConfig& config) {
   if (shape.mode == Mode::local) {
-    (void)LocalKernels(loader, kGpu, shape, config);
+    (void)LocalKernels(loader, gpu, shape, config);
     return;
   }
   if (shape.mode != Mode::tensor_parallel) {
-    (void)NvlinkKernels(loader, kGpu, shape, config, /*is_shared=*/false);
+    (void)NvlinkKernels(loader, gpu, shape, config, /*is_shared=*/false);
     return;
   }
-  (void)LocalKernels(loader, kGpu, shape, config);
+  (void)LocalKernels(loader, gpu, shape, config);
   const ExchangeConfig as_carried = carried_config(config);
-  TpFacts facts = tp_facts(shape, as_carried, kGpu.is_host);
+  TpFacts facts = tp_facts(shape, as_carried, gpu.is_host);
   (void)TensorParallelKernels(loader, facts, shape, as_carried);
   facts.multicast = may_use_nvls(as_carried);  // there may be a switch that sums, or none
   if (facts.multicast) (void)TensorParallelKernels(loader, facts, shape, as_carried);
 }
 
 /// Of all ranks: those with one expert more than others have kernels of their own.
-std::vector<KernelRequest> requests_of_ranks(const ExchangeConfig& config, const WarmUpRanks& ranks) {
+std::vector<KernelRequest> requests_of_ranks(const ExchangeConfig& config, const LocalDevice& gpu,
+                                             const WarmUpRanks& ranks) {
   if (ranks.num_ranks < 1 || ranks.ranks_per_node < 0) {
     refuse(text("WarmUpRanks are ", ranks.num_ranks, " with ", ranks.ranks_per_node,
                 " on a node; expected one rank or more, and 0 (all) or more on a node"));
@@ -44,7 +52,7 @@ std::vector<KernelRequest> requests_of_ranks(const ExchangeConfig& config, const
   std::vector<KernelRequest> requests;
   for (const Communicator& rank : Communicator::in_process(ranks.num_ranks, {.ranks_per_node = ranks.ranks_per_node})) {
     KernelLoader loader(Device::cuda(0));
-    ask_for_kernels(loader, check_config(config, rank), config);
+    ask_for_kernels(loader, gpu, check_config(config, rank), config);
     for (KernelRequest& request : loader.requests()) {
       if (std::ranges::find(requests, request) == requests.end()) requests.push_back(std::move(request));
     }
@@ -64,7 +72,7 @@ std::vector<KernelReport> warm_up(const ExchangeConfig& config, const std::strin
                 text("compiled kernels cannot be kept in the cache '", DiskCache::user().directory(),
                      "': ", DiskCache::user().reason(), "; set MOELINK_CACHE_DIR to a private directory"));
   }
-  const std::vector<KernelRequest> requests = requests_of_ranks(config, ranks);
+  const std::vector<KernelRequest> requests = requests_of_ranks(config, any_gpu_of(architecture), ranks);
   return report_on(requests, KernelCompiler::shared(architecture).get_all(requests));
 }
 

@@ -33,7 +33,7 @@ namespace {
 
 // As an Exchange or an AllReduce on a GPU would ask for them: block sizes are chosen by the plan.
 std::vector<KernelRequest> every_request() {
-  constexpr LocalDevice kGpu{.is_host = false};
+  constexpr LocalDevice kGpu{.is_host = false, .max_scratch_bytes = 227 << 10};
   std::vector<KernelRequest> requests;
   for (const LocalDispatchSpec& spec : test::dispatch_specs()) {
     if (max_decode_tokens(spec, kGpu) >= 0) {
@@ -60,7 +60,7 @@ std::vector<KernelRequest> every_request() {
   }
   for (const NvlinkDispatchSpec& spec : test::nvlink_quantizing_specs()) {
     requests.push_back(make_request<NvlinkDecode>(with_decode_threads(spec, kGpu)));
-    if (!nvlink_prefill_quantizes(spec, kGpu.is_host)) continue;
+    if (!nvlink_prefill_quantizes(spec, kGpu)) continue;
     requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));
   }
   for (TensorParallelSpec spec : test::tensor_parallel_specs()) {

@@ -10,6 +10,7 @@ namespace moelink::test {
 namespace {
 
 constexpr LocalDevice kH200{.is_host = false, .num_sms = 132, .max_scratch_bytes = 227 << 10};
+constexpr LocalDevice kSmall{.is_host = false, .num_sms = 188, .max_scratch_bytes = 99 << 10};
 constexpr LocalDevice kTwoThreads{.is_host = true, .num_sms = 2};
 constexpr NvlinkDispatchSpec kDeepSeekOfTwo{.row_bytes = 14336, .num_ranks = 2, .num_experts = 256, .top_k = 8};
 
@@ -42,23 +43,45 @@ TEST(NvlinkPrefillPlan, MoreBlocksSendWhereTheLinkDoesNotBoundThem) {
   EXPECT_LT(many, 132) << "somebody receives from the start";
 }
 
+NvlinkDispatchSpec quantizing_spec(QuantFormat format, i64 hidden) {
+  return {.row_bytes = quant_bytes(format, hidden),
+          .scale_bytes = static_cast<i32>(quant_scale_bytes(format, hidden)),
+          .num_ranks = 2,
+          .num_experts = 256,
+          .top_k = 8,
+          .quantize = format,
+          .input = Element::bfloat16};
+}
+
 TEST(NvlinkPrefillPlan, QuantisesWhatAStageHoldsAndBulkCopiesCarry) {
-  const auto quantizes = [](QuantFormat format, i64 hidden, bool is_host) {
-    const NvlinkDispatchSpec spec{.row_bytes = quant_bytes(format, hidden),
-                                  .scale_bytes = static_cast<i32>(quant_scale_bytes(format, hidden)),
-                                  .num_ranks = 2,
-                                  .num_experts = 256,
-                                  .top_k = 8,
-                                  .quantize = format,
-                                  .input = Element::bfloat16};
-    return nvlink_prefill_quantizes(spec, is_host);
+  const auto quantizes = [](QuantFormat format, i64 hidden, const LocalDevice& device) {
+    return nvlink_prefill_quantizes(quantizing_spec(format, hidden), device);
   };
-  EXPECT_TRUE(quantizes(QuantFormat::fp8, 7168, false));
-  EXPECT_TRUE(quantizes(QuantFormat::nvfp4, 8192, false));
-  EXPECT_FALSE(quantizes(QuantFormat::fp8, 16384, false)) << "a token takes two stages";
-  EXPECT_FALSE(quantizes(QuantFormat::fp8, 2880, false)) << "92 bytes of scales";
-  EXPECT_TRUE(quantizes(QuantFormat::fp8, 2880, true));
-  EXPECT_FALSE(nvlink_prefill_quantizes(kDeepSeekOfTwo, false));
+  EXPECT_TRUE(quantizes(QuantFormat::fp8, 7168, kH200));
+  EXPECT_TRUE(quantizes(QuantFormat::nvfp4, 8192, kH200));
+  EXPECT_FALSE(quantizes(QuantFormat::fp8, 16384, kH200)) << "a token takes two stages";
+  EXPECT_FALSE(quantizes(QuantFormat::fp8, 2880, kH200)) << "92 bytes of scales";
+  EXPECT_TRUE(quantizes(QuantFormat::fp8, 2880, kTwoThreads));
+  EXPECT_FALSE(nvlink_prefill_quantizes(kDeepSeekOfTwo, kH200));
+}
+
+TEST(NvlinkPrefillPlan, NoTokenIsReadPastTheEndOfAStageWhateverTheScratch) {
+  EXPECT_FALSE(nvlink_prefill_quantizes(quantizing_spec(QuantFormat::fp8, 7168), kSmall));
+  EXPECT_TRUE(nvlink_prefill_quantizes(quantizing_spec(QuantFormat::fp8, 4096), kSmall));
+  for (const QuantFormat format : {QuantFormat::fp8, QuantFormat::mxfp8, QuantFormat::mxfp4, QuantFormat::nvfp4}) {
+    for (i64 hidden = 512; hidden <= 16384; hidden += 512) {
+      const NvlinkDispatchSpec spec = quantizing_spec(format, hidden);
+      for (i32 scratch_bytes = 0; scratch_bytes <= 256 << 10; scratch_bytes += 4 << 10) {
+        const LocalDevice device{.is_host = false, .num_sms = 132, .max_scratch_bytes = scratch_bytes};
+        if (!nvlink_prefill_quantizes(spec, device)) continue;
+        const i32 ring_bytes = plan_nvlink_prefill(spec, true, 132, device).ring_bytes;
+        const RingShape ring(2 * hidden, spec.scale_bytes, ring_bytes);  // as the kernel makes it
+        ASSERT_GE(ring.stages, RingShape::kLeastStages) << hidden << " elements, " << scratch_bytes << " B";
+        ASSERT_LE(ring.stages * ring.stage_bytes, ring_bytes) << hidden << " elements, " << scratch_bytes << " B";
+        ASSERT_LE(2 * hidden + spec.scale_bytes, ring.stage_bytes) << hidden << " elements, " << scratch_bytes << " B";
+      }
+    }
+  }
 }
 
 TEST(NvlinkPrefillPlan, ALaunchThatOnlySendsLeavesTheOtherSmsAlone) {

@@ -105,7 +105,7 @@ NvlinkKernels::DispatchKernels NvlinkKernels::add_dispatch(KernelLoader& loader,
   if (kernels.decode_tokens >= 0) kernels.decode = loader.add<NvlinkDecode>(with_decode_threads(kernels.spec, limits_));
   kernels.prefill_is_used = kernels.decode_tokens < max_tokens_;
   if (kernels.prefill_is_used) {
-    const NvlinkDispatchSpec& prefill = nvlink_prefill_quantizes(quantizing, limits_.is_host) ? quantizing : spec;
+    const NvlinkDispatchSpec& prefill = nvlink_prefill_quantizes(quantizing, limits_) ? quantizing : spec;
     kernels.prefill = loader.add<NvlinkPrefill>(with_prefill_threads(prefill, limits_));
   }
   return kernels;
