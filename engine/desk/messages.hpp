@@ -60,7 +60,8 @@ struct StepMessage {
 [[nodiscard]] std::size_t size_of(const Event& event) noexcept;
 /// Takes the first of `waiting` that fit into so many bytes together.
 [[nodiscard]] std::vector<Event> take_events(std::vector<Event>& waiting, std::size_t most_bytes);
-/// Bytes that the orders, or the events, of one message may take, so that it fits a call of Communicator::all_gather.
+/// Bytes that the orders, or the events, of one message may take, so that it fits a call of Communicator::all_gather. A
+/// message has one or the other.
 inline constexpr std::size_t kMaxOrderBytes = (std::size_t{1} << 20) - 4096;
 
 }  // namespace moelink::engine

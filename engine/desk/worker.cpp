@@ -37,11 +37,14 @@ void Worker::run() {
 }
 
 bool Worker::exchange() {
-  StepMessage mine{.events = take_events(events_, kMaxOrderBytes)};
-  mine.report = report();
+  StepMessage mine;
+  // Either may fill a message: never both in one. Whoever has the desk has handed its events out at once.
   if (desk_ != nullptr) {
     desk_->take_orders(mine);
+  } else {
+    mine.events = take_events(events_, kMaxOrderBytes);
   }
+  mine.report = report();
   std::vector<RankReport> reports;
   bool anyone_has_work = false;
   int rank = 0;
@@ -68,7 +71,8 @@ bool Worker::exchange() {
 }
 
 RankReport Worker::report() const {
-  // What could not be told yet is work: there will be another message. A request has at most its tokens and an end here.
+  // What could not be told yet is work: there will be another message. A request has at most its tokens and an end in
+  // events_.
   return {.has_work = engine_.has_work() || !events_.empty(),
           .stats = engine_.stats(),
           .load = engine_.load(),

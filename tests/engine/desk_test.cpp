@@ -141,6 +141,22 @@ TEST(Desk, APromptThatNoMessageCanCarryIsRefused) {
   });
 }
 
+TEST(Desk, OrdersThatDoNotFitOneMessageGoInTheNext) {
+  const auto alone = Communicator::single(Device::host());
+  Engine engine(alone, data_folder(kModel), {.model = {.limits = {.max_rows = 64, .num_pages = 256, .page_size = 8}}});
+  Desk desk(engine, {});
+  Request request{.prompt = {5}, .max_tokens = 1};
+  request.stop_tokens.resize(kMaxOrderBytes / sizeof(Token) / 3);  // with the rest of an order more than a third
+  std::vector<std::unique_ptr<OpenRequest>> open;
+  for (int i = 0; i < 3; ++i) open.push_back(desk.submit(request));
+  for (const std::size_t expected : {2U, 1U, 0U}) {
+    StepMessage message;
+    desk.take_orders(message);
+    EXPECT_EQ(message.orders.size(), expected);
+    EXPECT_LE(bytes_of(message).size(), std::size_t{1} << 20);
+  }
+}
+
 StepMessage full_message() {
   return {.report = {.has_work = true,
                      .stats = {.num_steps = 1,
