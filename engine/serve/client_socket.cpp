@@ -81,9 +81,10 @@ void ClientSocket::end_of_answers() const {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0 || ::poll(&wait, 1, static_cast<int>(left.count())) <= 0 ||
         ::recv(*descriptor_, forgotten.data(), forgotten.size(), MSG_DONTWAIT) <= 0) {
-      return;
+      break;
     }
   }
+  ::shutdown(*descriptor_, SHUT_RD);
 }
 
 void stop_reading_from_clients(int port) {

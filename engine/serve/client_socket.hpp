@@ -15,8 +15,8 @@ class ClientSocket {
   /// The client closed its end. False if the socket was not found.
   [[nodiscard]] bool hung_up() const;
 
-  /// Says that nothing more will come, and forgets what the client still sends: until it has understood, for a second at
-  /// most.
+  /// Says that nothing more will come, and forgets what the client still sends: until it has understood, for a second
+  /// at most. Then nothing is read from it either.
   void end_of_answers() const;
 
  private:

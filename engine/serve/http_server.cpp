@@ -47,11 +47,20 @@ void fail(httplib::Response& response, const ApiError& error) {
   }
 }
 
+std::string no_such(const httplib::Request& request) {
+  return text("there is no ", request.method, ' ', request.path,
+              "; there are POST /v1/completions, GET /v1/models, /health, /metrics");
+}
+
 /// The connection ends with this answer, and what the client still sends is forgotten for a while: closing at once
 /// would reset the connection, and the client might never see the answer.
 void fail_and_close(const httplib::Request& request, httplib::Response& response, const ApiError& error) {
   response.status = error.status();
   response.set_header("Connection", "close");
+  if (request.method == "HEAD") {  // asks for no body, whose end would be the connection's: it gets no answer
+    ClientSocket(request).end_of_answers();
+    return;
+  }
   std::string body = error.body();
   const std::size_t size = body.size();
   response.set_content_provider(size, kJson,
@@ -72,11 +81,6 @@ std::string body_of(const httplib::Request& request, const httplib::ContentReade
   check_body_head(request, max_bytes);
   const auto end = std::chrono::steady_clock::now() + options.slowest_body;
   const auto in_time = [&] { return !stopping && std::chrono::steady_clock::now() < end; };
-  if (request.is_multipart_form_data()) {
-    reader([&](const httplib::MultipartFormData&) { return in_time(); },
-           [&](const char*, std::size_t) { return in_time(); });
-    throw ApiError(415, "the body is a form; expected application/json");
-  }
   std::string body;
   bool fits = true;
   const bool whole = reader([&](const char* data, std::size_t size) {
@@ -89,11 +93,11 @@ std::string body_of(const httplib::Request& request, const httplib::ContentReade
   if (!whole && !in_time() && !stopping) {
     throw RefusedUnread(408, text("the body did not come within ", options.slowest_body.count(), " ms"));
   }
+  if (!whole) {  // first of all: whatever is left of the body would be taken for the next request
+    throw RefusedUnread(400, "the body ended before its announced length, or its chunks are malformed");
+  }
   if (!fits) {
     throw ApiError(413, text("the body has more than ", max_bytes, " bytes, which is the most that is taken"));
-  }
-  if (!whole) {
-    throw ApiError(400, "the body ended before its announced length");
   }
   return body;
 }
@@ -154,10 +158,7 @@ void HttpServer::Impl::add_routes() {
     const bool answered = response.has_header("Connection");  // by fail_and_close(), whose body httplib asks for later
     if (response.body.empty() && !answered) {
       const int status = response.status;
-      fail(response,
-           {status, status == 404 ? text("there is no ", request.method, ' ', request.path,
-                                         "; there are POST /v1/completions, GET /v1/models, /health, /metrics")
-                                  : text("HTTP status ", status)});
+      fail(response, {status, status == 404 ? no_such(request) : text("HTTP status ", status)});
     }
   });
   server.set_exception_handler(
@@ -173,9 +174,16 @@ void HttpServer::Impl::add_routes() {
         }
       });
   server.set_pre_routing_handler([](const httplib::Request& request, httplib::Response&) {
-    if (request.path != "/v1/completions" && announces_body(request)) {
+    if (request.method == "POST" && request.path == "/v1/completions") {
+      return httplib::Server::HandlerResponse::Unhandled;  // body_of() looks at its head
+    }
+    if (announces_body(request)) {
       throw RefusedUnread(request.method == "GET" ? 400 : 404,
                           text(request.method, ' ', request.path, " takes no body; there is POST /v1/completions"));
+    }
+    // Where these announce no body, httplib takes all that ever comes for one, and keeps it.
+    if (request.method != "GET" && request.method != "HEAD" && request.method != "OPTIONS") {
+      throw RefusedUnread(404, no_such(request));
     }
     return httplib::Server::HandlerResponse::Unhandled;
   });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <string>
 
 #include "engine/base/text.hpp"
@@ -12,6 +13,9 @@ namespace moelink::engine {
 namespace {
 
 bool same_word(const std::string& one, const char* other) { return strcasecmp(one.c_str(), other) == 0; }
+bool begins_with_word(const std::string& one, const char* other) {
+  return strncasecmp(one.c_str(), other, std::strlen(other)) == 0;
+}
 
 }  // namespace
 
@@ -24,6 +28,11 @@ void check_body_head(const httplib::Request& request, std::size_t max_bytes) {
   const std::string encoding = request.get_header_value("Content-Encoding");
   if (!encoding.empty() && !same_word(encoding, "identity")) {
     throw RefusedUnread(415, text("Content-Encoding is ", encoding, "; send the body as it is"));
+  }
+  // httplib reads parts, or refuses them, in a way that may leave some of the body unread.
+  const std::string type = request.get_header_value("Content-Type");
+  if (begins_with_word(type, "multipart/")) {
+    throw RefusedUnread(415, text("Content-Type is ", type, "; expected application/json"));
   }
   const std::size_t num_lengths = request.get_header_value_count("Content-Length");
   if (request.has_header("Transfer-Encoding")) {
