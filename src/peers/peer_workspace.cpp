@@ -80,6 +80,9 @@ PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what,
       [&] {
         record_ = PinnedBuffer(communicator.device(), sizeof(FaultRecord));
         peer_words_ = upload(peer_words, communicator.device());
+        // May need a thread, which a rank may not get: the others must hear of it.
+        const auto& watched = *static_cast<const FaultRecord*>(record_.data());
+        watch_.emplace(watched, [this, &watched] { tell_group(*read_fault(watched)); });
       },
       communicator.deadline());
   auto* record = static_cast<FaultRecord*>(record_.data());
@@ -91,7 +94,6 @@ PeerWorkspace::PeerWorkspace(const Communicator& communicator, std::string what,
                     .timeout_ns = static_cast<u64>(std::chrono::nanoseconds(communicator.deadline()).count())};
   subscription_ =
       communicator_.state().bootstrap->faults().subscribe([record](const GroupFault&) { request_abort(*record); });
-  watch_.emplace(*record, [this, record] { tell_group(*read_fault(*record)); });
 }
 
 PeerWorkspace::~PeerWorkspace() {
