@@ -1,5 +1,6 @@
-// Rows of a block format as numbers again: what a product reads of rows that were quantised for the way to their expert.
-// A thread takes eight elements at a time, which always share a scale; element * scale is rounded once more, to `element`.
+// Rows of a block format as numbers again: what a product reads of rows that were quantised for the way to their
+// expert. A thread takes eight elements at a time, which always share a scale; element * scale is rounded once more, to
+// `element`.
 #pragma once
 
 #include "engine/kernels/primitives/chunk.cuh"

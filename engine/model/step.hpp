@@ -14,9 +14,9 @@ class Products;
 /// Device memory that all layers use in turn, each [max_rows, ...] in the model's type unless said otherwise. In fp32
 /// is what needs not be rounded for a product: it costs little, and halves the error of a model in bf16.
 ///
-/// NOTE [parts]: In bf16 some inputs of products are two matrices under each other: rounded rows, and what rounding left
-/// of each. One product has both, so that weights are read once; whoever reads its output adds the two halves. For few
-/// rows, where weights are what counts, this costs next to nothing.
+/// NOTE [parts]: In bf16 some inputs of products are two matrices under each other: rounded rows, and what rounding
+/// left of each. One product has both, so that weights are read once; whoever reads its output adds the two halves. For
+/// few rows, where weights are what counts, this costs next to nothing.
 struct Activations {
   Buffer x;           ///< [hidden] float: what layers add to
   Buffer normalised;  ///< [hidden] what a block of a layer reads; in parts

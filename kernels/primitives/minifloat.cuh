@@ -39,8 +39,8 @@ MOELINK_DEVICE u8 e4m3_from_float_in_software(float value) {
 
 /// A magnitude's code in the lowest bits of kE2m1Units + code: its distance from zero in units of the binade that it is
 /// in. Rounding as for each of the three binades (0 to 2, 2 to 4, from 4), the wanted result is the least. Next to
-/// kE2m1Units fp32 has a unit in the last place of 1, so that the sums round as wanted. Products are exact: a sum may be
-/// fused. What is above 7 is to be made 7.
+/// kE2m1Units fp32 has a unit in the last place of 1, so that the sums round as wanted. Products are exact: a sum may
+/// be fused. What is above 7 is to be made 7.
 inline constexpr float kE2m1Units = 0x1.8p23F;
 MOELINK_DEVICE u32 e2m1_units(float magnitude) {
   const u32 below_two = float_bits(multiply_add_exact(magnitude, 2.0F, kE2m1Units));

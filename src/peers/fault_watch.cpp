@@ -1,6 +1,5 @@
 #include "peers/fault_watch.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <list>

@@ -10,10 +10,10 @@ namespace moelink {
 
 /// NOTE [one deadline]. Whoever waits in vain waits one deadline, whatever stands behind it. Inside an object the fault
 /// word sees to that: every later wait of the same object ends at once. Other objects of the communicator have words of
-/// their own, and the host may be in a collective call, or enqueue on. So one thread of the process looks at all records
-/// every kPeriod, and ends the group of a rank whose kernel has had a fault: collective calls throw then, and the
-/// group's fault asks the kernels of all its objects to give up. From the moment that a rank fell silent the others have
-/// their error after the deadline of the first that waits for it, and less than a second.
+/// their own, and the host may be in a collective call, or enqueue on. So one thread of the process looks at all
+/// records every kPeriod, and ends the group of a rank whose kernel has had a fault: collective calls throw then, and
+/// the group's fault asks the kernels of all its objects to give up. From the moment that a rank fell silent the others
+/// have their error after the deadline of the first that waits for it, and less than a second.
 ///
 /// One record's place in that thread's list. Nothing is told, and `tell` does not run, after it has gone.
 class FaultWatch {

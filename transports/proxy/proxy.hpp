@@ -31,12 +31,12 @@ struct PutProxyOptions {
 /// One for each rank. Its channels go before it, or are left to it.
 class PutProxy {
  public:
-  /// `transport`: connected (put_group.hpp). From here on the proxy alone touches it. A put that a peer does
-  /// not take within options.put.deadline is a failure that names the peer.
+  /// `transport`: connected (put_group.hpp). From here on the proxy alone touches it. A put that a peer does not take
+  /// within options.put.deadline is a failure that names the peer.
   PutProxy(std::unique_ptr<PutTransport> transport, PutProxyOptions options);
   /// Waits for the farewells to channels that were left to it, at most options.farewell_deadline, and not after a
-  /// failure; then for the thread, 5 s
-  /// (or put.deadline) at most. A thread that is stuck in the transport is left to itself, with a warning.
+  /// failure; then for the thread, 5 s (or put.deadline) at most. A thread that is stuck in the transport is left to
+  /// itself, with a warning.
   ~PutProxy();
   PutProxy(const PutProxy&) = delete;
   PutProxy& operator=(const PutProxy&) = delete;

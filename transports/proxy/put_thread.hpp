@@ -45,8 +45,8 @@ class PutThread {
   /// it keeps this object, and tells nobody of anything any more.
   void end(std::chrono::milliseconds patience) noexcept;
 
-  /// Runs `work` on the thread, and throws what it throws; ErrorCode::timeout if the thread does not come to it in time,
-  /// for it is stuck in the transport: then it never does.
+  /// Runs `work` on the thread, and throws what it throws; ErrorCode::timeout if the thread does not come to it in
+  /// time, for it is stuck in the transport: then it never does.
   void call(std::chrono::milliseconds patience, const std::function<void(PutWork&)>& work);
 
   /// Takes a channel over: says farewell, and lists it in take_left() when every remote has, too, or puts have failed,

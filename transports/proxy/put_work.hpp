@@ -1,5 +1,5 @@
-// What a proxy does in a round: takes puts out of rings, starts them, and turns arrivals into flags. No threads here; who
-// calls holds the proxy's lock.
+// What a proxy does in a round: takes puts out of rings, starts them, and turns arrivals into flags. No threads here;
+// who calls holds the proxy's lock.
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,8 @@ class PutWork {
   /// Numbers that are in use, or whose peers did not say farewell: one bit each.
   [[nodiscard]] u64 held_exchanges() const;
 
-  /// Whether all puts are sent, and every remote has said farewell. Says it itself once its puts are sent: so nothing of
-  /// this rank is under way when others hear of it.
+  /// Whether all puts are sent, and every remote has said farewell. Says it itself once its puts are sent: so nothing
+  /// of this rank is under way when others hear of it.
   [[nodiscard]] bool say_farewells(u32 exchange);
   void forget(u32 exchange, bool is_farewell_complete);
 

@@ -31,7 +31,8 @@ class UcxWorker {
   /// `on_message`, `arg`: who gets active messages of number `message_id`, inside progress(). Throws Error.
   UcxWorker(const UcxLibrary& ucx, const PutOptions& options, unsigned message_id, ucp_am_recv_callback_t on_message,
             void* arg);
-  /// Closes what is open, at once. Requests that end() has not seen end are lost with their memory.
+  /// Closes what is open, at once. Requests that UcxPut::end_requests() has not seen end are lost with their
+  /// memory.
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
