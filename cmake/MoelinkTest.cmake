@@ -14,26 +14,9 @@
 # What a case needs and does not find, it says with GTEST_SKIP() << reason. An executable without cases fails.
 include(GoogleTest)
 
-# main() of all of them, compiled once, and with it GoogleTest's header: a third of the time to compile a test goes into
-# reading that, which each includes. As a program's, not as a library's: those that use it have the same flags.
+# main() of all of them, compiled once.
 add_library(moelink_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/support/main.cpp")
 target_link_libraries(moelink_test_main PUBLIC GTest::gtest PRIVATE moelink_flags)
-
-#   moelink_precompile_test(<target>)   It reads GoogleTest's header precompiled. Not for ccache, which would keep nothing
-#   of what was compiled so.
-function(moelink_precompile_test target)
-  if(CMAKE_CXX_COMPILER_LAUNCHER)
-    return()
-  endif()
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIE)
-  if(target STREQUAL moelink_test_main)
-    target_precompile_headers(${target} PRIVATE <gtest/gtest.h>)
-  else()
-    target_precompile_headers(${target} REUSE_FROM moelink_test_main)
-  endif()
-endfunction()
-moelink_precompile_test(moelink_test_main)
 
 set(MOELINK_TEST_LABELS host jit mpi tsan asan gpu multigpu vm hosts)
 set(MOELINK_LABEL_OF_SANITIZER_thread tsan)
@@ -51,7 +34,6 @@ function(moelink_test_objects name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PUBLIC GTest::gtest ${arg_LIBRARIES} PRIVATE moelink_flags)
-  moelink_precompile_test(${name})
 endfunction()
 
 # Sets <wanted> to whether a test with these labels belongs in this build.
@@ -86,7 +68,6 @@ function(moelink_test name)
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE moelink_flags moelink_internal ${arg_LIBRARIES} moelink_test_main)
-  moelink_precompile_test(${name})
   # PRE_TEST: ctest lists the cases, the build does not run anything. Labels are a list, which PROPERTIES would flatten.
   # Where nothing is known of earlier runs, the longest start first, so that none is left alone at the end.
   set(cost "")
