@@ -24,7 +24,7 @@ Multiply best_multiply() {
   return multiply_plain;
 }
 
-Element element_of(DataType type) { return type == DataType::float32 ? Element::float32 : Element::bfloat16; }
+Element element_of_product(DataType type) { return type == DataType::float32 ? Element::float32 : Element::bfloat16; }
 
 /// Rows in bf16: made floats, multiplied, and made what the output has.
 void multiply_narrow(Multiply multiply, Panel panel, const HostProductArgs& args, i64 first_row, i64 column,
@@ -82,7 +82,7 @@ HostProducts::HostProducts(DataType type) : type_(type) {
                 text("products on the host are in fp32 or bf16; ", name_of(type), " was asked for"));
   }
   KernelSet kernels(Device::host(), {});
-  product_ = kernels.add<HostProduct>({.element = element_of(type)});
+  product_ = kernels.add<HostProduct>({.element = element_of_product(type)});
   kernels.load();
 }
 
@@ -114,7 +114,7 @@ void HostProducts::dense(const Weights& weights, const void* input, std::int64_t
   launch({.weights = weights.data.as<float>(),
           .input = input,
           .output = output,
-          .output_type = element_of(output_type),
+          .output_type = element_of_product(output_type),
           .num_matrices = 1,
           .outputs = weights.outputs,
           .inputs = weights.inputs,
@@ -129,7 +129,7 @@ void HostProducts::grouped(const Weights& weights, const RowGroups& groups, cons
   launch({.weights = weights.data.as<float>(),
           .input = input,
           .output = output,
-          .output_type = element_of(type_),
+          .output_type = element_of_product(type_),
           .num_matrices = weights.num_matrices,
           .outputs = weights.outputs,
           .inputs = weights.inputs,
