@@ -100,10 +100,9 @@ MOELINK_DEVICE bool sum_line_partials(S spec, const PartialSum& sum, const Resul
 
 #else
 
-/// Lines of a peer's partial to where it would have stored it itself.
+/// Lines of a peer's partial to where it would have stored it itself; `slot` is below line_tokens. False: a fault.
 template <class S>
 bool unpack_partial(S spec, const PartialSum& sum, int rank, i64 slot, i64 begin_bytes, i64 end_bytes) {
-  if (slot >= sum.lines->shape.line_tokens) return true;
   const u8* lines = line_partials(spec, *sum.lines, sum.rank, rank) + slot * kLineExpansion * sum.pitch_bytes;
   u8* const to = const_cast<u8*>(partial_of(spec, sum, rank, slot));
   for (i64 at = begin_bytes; at < end_bytes; at += 16) {

@@ -226,8 +226,10 @@ bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCop
     const u8** partials = static_cast<const u8**>(ex.scratch());
     for (int rank = 0; rank < spec().num_ranks; ++rank) {
       const i64 slot = slot_of(rank);
-      const bool exists = static_cast<u64>(slot) < static_cast<u64>(sum.slots);
-      if (exists && rank != sum.rank && sum.lines != nullptr &&
+      const bool are_lines = sum.lines != nullptr;
+      const i64 end_slot = are_lines ? sum.lines->shape.line_tokens : sum.slots;
+      const bool exists = static_cast<u64>(slot) < static_cast<u64>(end_slot);
+      if (exists && rank != sum.rank && are_lines &&
           !unpack_partial(spec, sum, rank, slot, first * partial_bytes, (first + count) * partial_bytes)) {
         return false;
       }

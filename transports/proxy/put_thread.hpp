@@ -46,7 +46,9 @@ class PutThread {
   void end(std::chrono::milliseconds patience) noexcept;
 
   /// Runs `work` on the thread, and throws what it throws; ErrorCode::timeout if the thread does not come to it in
-  /// time, for it is stuck in the transport: then it never does.
+  /// time, for it is stuck in the transport: then it never does. Work that has begun is waited for however long it
+  /// takes, since it uses what the caller has: a driver that never comes back from registering memory is not bounded
+  /// here, nor, while it does not, is end().
   void call(std::chrono::milliseconds patience, const std::function<void(PutWork&)>& work);
 
   /// Takes a channel over: says farewell, and lists it in take_left() when every remote has, too, or puts have failed,
