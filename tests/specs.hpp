@@ -185,29 +185,30 @@ inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
   return specs;
 }
 
-/// Tensor-parallel combine: rows of models and odd ones, small and large groups, every kind of kernel. Without block
-/// sizes: they follow from the plan.
+/// Tensor-parallel combine: rows of models and odd ones, small and large groups, every kind of kernel, parts that are
+/// rounded and that are not. Without block sizes: they follow from the plan.
 inline std::vector<TensorParallelSpec> tensor_parallel_specs() {
   std::vector<TensorParallelSpec> specs;
-  const auto add = [&](const MoeShape& shape, i32 num_ranks, Element input, Element output) {
+  const auto add = [&](const MoeShape& shape, i32 num_ranks, Element input, Element part, Element output) {
     for (const bool two_shot : {false, true}) {
       specs.push_back({.hidden = shape.hidden,
                        .top_k = shape.top_k,
                        .num_ranks = num_ranks,
                        .threads = 0,
                        .input = input,
+                       .part = part,
                        .output = output,
                        .two_shot = two_shot});
     }
   };
-  add(kDeepSeek, 2, Element::bfloat16, Element::bfloat16);
-  add(kDeepSeek, 8, Element::bfloat16, Element::bfloat16);
-  add(kOddShapes[4], 3, Element::bfloat16, Element::bfloat16);  // top-k 32
-  add({"fours", 12, 1, 32}, 20, Element::float32, Element::float32);
-  specs.push_back(specs.front());
-  specs.back().source = TpSource::partials;
-  specs.push_back(specs.front());
-  specs.back().two_shot = true;
+  constexpr Element kBf16 = Element::bfloat16;
+  constexpr Element kFp32 = Element::float32;
+  add(kDeepSeek, 2, kBf16, kBf16, kBf16);
+  add(kDeepSeek, 8, kBf16, kBf16, kBf16);
+  add(kDeepSeek, 2, kFp32, kFp32, Element::float16);
+  add(kOddShapes[4], 3, kBf16, kFp32, kBf16);  // top-k 32
+  add({"fours", 12, 1, 32}, 20, kFp32, kFp32, kFp32);
+  specs.push_back(specs[1]);
   specs.back().multicast = true;
   return specs;
 }

@@ -65,8 +65,9 @@ struct ExchangeConfig {
   /// tensor_parallel: false lets a switch that can (NVLS) sum, in an order of its own: the same bits on every rank, but
   /// not promised from run to run.
   bool deterministic = true;
-  /// nvlink and p2p: what a rank sends home is its part of a token's sum. It is rounded to the type of the expert
-  /// output, or, if this is set, travels in fp32 (twice the bytes of bf16).
+  /// Several ranks: what a rank gives others is its part of a token's sum. It is rounded before, to the type of the
+  /// output in mode tensor_parallel and to that of the expert output in nvlink and p2p; or, if this is set, travels in
+  /// fp32 (twice the bytes of bf16). What a type cannot hold is infinite in a part, too: in fp16 above 65504.
   bool fp32_partials = false;
   /// Physical experts over all ranks, when an expert may live in several places (DispatchArgs::expert_map); 0: every
   /// expert lives in one place, and ids are what owners are found by.

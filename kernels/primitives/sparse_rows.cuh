@@ -23,12 +23,24 @@ class SparseRows {
 
   MOELINK_DEVICE explicit SparseRows(const RowSum& sum) : sum_(sum) {}
 
+  /// What a lane knows of one row.
+  struct Entry {
+    i32 index = -1;
+    float weight = 1;
+  };
+  template <class Exec>
+  MOELINK_DEVICE static Entry fetch(const Exec& ex, const i32* indices, const float* weights) {
+    const bool has = ex.lane() < kSpec.top_k;
+    return {has ? indices[ex.lane()] : -1, has && weights != nullptr ? weights[ex.lane()] : 1.0F};
+  }
+  MOELINK_DEVICE void hold(const Entry& entry) {
+    index_ = entry.index;
+    weight_ = entry.weight;
+    exist_ = __ballot_sync(0xffffffffU, static_cast<u32>(index_) < sum_.num_rows);
+  }
   template <class Exec>
   MOELINK_DEVICE void load(const Exec& ex) {
-    const bool has = ex.lane() < kSpec.top_k;
-    index_ = has ? sum_.indices[ex.lane()] : -1;
-    weight_ = has && sum_.weights != nullptr ? sum_.weights[ex.lane()] : 1.0F;
-    exist_ = __ballot_sync(0xffffffffU, static_cast<u32>(index_) < sum_.num_rows);
+    hold(fetch(ex, sum_.indices, sum_.weights));
   }
 
   /// Adds unit `unit`, unit + step, ... of every row to a total each, as many of kUnits as are below `end`.
@@ -36,9 +48,8 @@ class SparseRows {
   /// Loads have no conditions: what is past the end, or the last row, is read again and not used. With a condition in a
   /// loop the assembler loads into one register after the other and copies from there, so that each load waits for the
   /// one before.
-  template <int kUnits>
+  template <int kUnits, int kRows = kRowsAtOnce<kUnits>>
   MOELINK_DEVICE void add_to(float (*totals)[kUnit], int unit, int step, int end) const {
-    constexpr int kRows = kRowsAtOnce<kUnits>;
     i64 offsets[kUnits];
     MOELINK_UNROLL
     for (int u = 0; u < kUnits; ++u) offsets[u] = static_cast<i64>(min_of(unit + u * step, end - 1)) * kBytes;

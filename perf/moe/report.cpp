@@ -34,9 +34,11 @@ std::string traffic_words(const MoeSettings& settings) {
 }
 
 std::string group_words(const MoeSettings& settings) {
-  return fmt::format("groups of {}, {} place(s) of an expert at most, parts of sums in {}, calls {}", settings.tp_size,
-                     settings.replicas, name_of(settings.rounds_parts() ? settings.computed() : DataType::float32),
-                     settings.split ? "in halves" : "fused");
+  const std::string parts =
+      fmt::format("parts of sums in {}", name_of(settings.rounds_parts() ? settings.computed() : DataType::float32));
+  if (!settings.is_data_parallel()) return fmt::format("{}, sums: {}", parts, name_of(settings.sum));
+  return fmt::format("groups of {}, {} place(s) of an expert at most, {}, calls {}", settings.tp_size,
+                     settings.replicas, parts, settings.split ? "in halves" : "fused");
 }
 
 std::string time_words(const MoeRun& run) {
@@ -119,7 +121,7 @@ void introduce(Table& table, const MoeRun& run) {
                             settings.num_ranks, settings.num_ranks == 1 ? "" : "s",
                             run.is_local() ? "" : fmt::format(" on {} node(s)", run.num_nodes), settings.seed));
   table.comment(traffic_words(settings));
-  if (settings.is_data_parallel()) table.comment(group_words(settings));
+  if (!run.is_local()) table.comment(group_words(settings));
   table.comment(time_words(run));
   explain_wire(table, run);
   table.comment(fmt::format("limit: time that {} needs to move {}, measured in this run, / time",

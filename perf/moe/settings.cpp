@@ -132,7 +132,7 @@ void MoeFlags::add_rank_traffic_flags(CLI::App& app) {
       ->check(CLI::IsMember({"loopback", "verbs", "ucx"}));
   add("--replicas", replicas, "nvlink, p2p: expert e lives in 1 + e mod this many places")->check(CLI::Range(1, 64));
   add("--sum", sum, "tp: automatic, or how combine sums: push, pull, two_shot, nvls (in the switch's order), separate");
-  app.add_flag("--fp32-partials", fp32_partials, "nvlink, p2p: a rank's part of a token's sum travels in fp32")
+  app.add_flag("--fp32-partials", fp32_partials, "tp, nvlink, p2p: a rank's part of a token's sum travels in fp32")
       ->group("Several ranks");
 }
 
@@ -193,9 +193,12 @@ void MoeSettings::require_mode_of_flags(const MoeFlags& flags) const {
     throw UsageError(
         fmt::format("--mode local is for one rank, and there are {}; give --mode tp, nvlink or p2p", num_ranks));
   }
-  if (!is_data_parallel() && (tp_size != 1 || replicas != 1 || fp32_partials)) {
-    throw UsageError(fmt::format("--tp-size, --replicas and --fp32-partials are for --mode nvlink and p2p, not for {}",
-                                 flags.place.mode));
+  if (!is_data_parallel() && (tp_size != 1 || replicas != 1)) {
+    throw UsageError(
+        fmt::format("--tp-size and --replicas are for --mode nvlink and p2p, not for {}", flags.place.mode));
+  }
+  if (mode == Mode::local && fp32_partials) {
+    throw UsageError("--fp32-partials is for several ranks: the one of --mode local has whole sums");
   }
   if (mode != Mode::p2p && !transport.empty()) {
     throw UsageError(

@@ -86,8 +86,8 @@ struct MoeSettings {
   [[nodiscard]] bool rows_are_opaque() const { return payload == DataType::bytes || is_quantized(); }
   /// Every rank, or group of ranks, has tokens of its own.
   [[nodiscard]] bool is_data_parallel() const { return mode == Mode::nvlink || mode == Mode::p2p; }
-  /// What a rank sends home is its part of a sum, rounded.
-  [[nodiscard]] bool rounds_parts() const { return is_data_parallel() && !fp32_partials; }
+  /// What a rank gives others of a sum is its part, rounded.
+  [[nodiscard]] bool rounds_parts() const { return mode != Mode::local && !fp32_partials; }
   [[nodiscard]] Placement placement(std::int64_t num_experts) const {
     return make_placement(num_ranks, mode == Mode::tensor_parallel ? num_ranks : tp_size, num_experts, replicas);
   }

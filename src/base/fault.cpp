@@ -58,7 +58,7 @@ std::string mismatch_of(const FaultRecord& record) {
   if (record.fault.phase == FaultPhase::tp_inputs) {
     return text(them, " and ", peer,
                 " passed different inputs to one call, though mode tensor_parallel has them replicated: token counts, "
-                "expert ids, weights and max_sms must be the same on every rank");
+                "expert ids, weights, max_sms and the type of the output must be the same on every rank");
   }
   return text(them, " and ", peer, " passed different lengths to ", where,
               is_ours ? text(" (", us, ": ", record.expected, " elements)") : "", "; every rank must pass the same");

@@ -24,7 +24,7 @@ LocalCombineSpec combine_spec(const ExchangeShape& shape, const CombineTypes& ty
   return with_threads({.hidden = shape.hidden,
                        .top_k = shape.top_k,
                        .input = element_of(types.expert_output),
-                       .output = shape.mode == Mode::tensor_parallel ? Element::float32 : element_of(types.output)},
+                       .output = element_of(types.output)},
                       limits);
 }
 
@@ -64,6 +64,7 @@ LocalKernels::LocalKernels(KernelLoader& loader, const LocalDevice& limits, cons
                                         : DispatchKernels{});
     if (declared.quantize != Quantization::none) add_quantizing(loader, plain_.back(), declared);
   }
+  if (shape.mode == Mode::tensor_parallel) return;
   for (const CombineTypes& types : config.combine_types) {
     combine_.push_back(loader.add<LocalCombine>(combine_spec(shape, types, limits_)));
   }

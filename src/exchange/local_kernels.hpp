@@ -30,7 +30,7 @@ class LocalKernels {
  public:
   /// `config`: as declared, if dispatch is to quantise tokens itself; as carried, if it gets quantised ones.
   /// Asks `loader` for all that the configuration can need; launches are legal once the loader has loaded. Where inputs
-  /// are replicated, dispatch keeps this rank's experts and combine writes fp32.
+  /// are replicated, dispatch keeps this rank's experts, and there is no combine here.
   LocalKernels(KernelLoader& loader, const LocalDevice& limits, const ExchangeShape& shape,
                const ExchangeConfig& config);
   /// The same with a loader of its own, loaded.
@@ -70,9 +70,9 @@ class LocalKernels {
   [[nodiscard]] LocalDevice described_device() const;
 
   LocalDevice limits_;
-  std::vector<DispatchKernels> plain_;     // by payload
-  std::vector<DispatchKernels> weighted_;  // by payload; empty kernels where rows are opaque
-  std::vector<Kernel<LocalCombine>> combine_;
+  std::vector<DispatchKernels> plain_;         // by payload
+  std::vector<DispatchKernels> weighted_;      // by payload; empty kernels where rows are opaque
+  std::vector<Kernel<LocalCombine>> combine_;  // by types; empty where inputs are replicated
 };
 
 }  // namespace moelink

@@ -128,9 +128,9 @@ void check_groups(const ExchangeConfig& config, const ExchangeShape& shape) {
     refuse(text("ExchangeConfig::tp_size is ", config.tp_size, " in mode ", mode,
                 ", in which all ranks are one group; leave it 1"));
   }
-  if (!sends_rows && config.fp32_partials) {
+  if (shape.mode == Mode::local && config.fp32_partials) {
     refuse(text("ExchangeConfig::fp32_partials is set in mode ", mode,
-                ", which sums in fp32 until a sum is complete; leave it false"));
+                ", in which a rank has the whole sum and keeps it in fp32 until it is complete; leave it false"));
   }
   check_sum(config, shape);
   if (config.num_physical_experts == 0) {

@@ -29,6 +29,7 @@ struct TpExpected {
                                          .expert_output_type = shape.combine.expert_output,
                                          .output_type = shape.combine.output,
                                          .weighted = shape.weight_mode == WeightMode::on_combine,
+                                         .fp32_partials = config.fp32_partials,
                                          .accumulate = shape.accumulate};
     for (int r = 0; r < num_ranks; ++r) {
       rows.push_back(reference::dispatch_rows(routing[r], shape.top_k, {problem.tokens.data()}, problem.row_bytes()));

@@ -10,7 +10,10 @@ constexpr TensorParallelSum kSums[] = {TensorParallelSum::push, TensorParallelSu
 
 class TensorParallel : public DeviceTest {};
 
-class EverySumAndGroup : public testing::TestWithParam<std::tuple<Device, TensorParallelSum, int>> {
+/// Where, how, how many ranks, and whether parts stay fp32.
+using SumAndGroup = std::tuple<Device, TensorParallelSum, int, bool>;
+
+class EverySumAndGroup : public testing::TestWithParam<SumAndGroup> {
  protected:
   void SetUp() override {
     if (device().is_cuda() && Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
@@ -18,12 +21,15 @@ class EverySumAndGroup : public testing::TestWithParam<std::tuple<Device, Tensor
   static Device device() { return std::get<0>(GetParam()); }
   static TensorParallelSum sum() { return std::get<1>(GetParam()); }
   static int num_ranks() { return std::get<2>(GetParam()); }
+  static bool fp32_partials() { return std::get<3>(GetParam()); }
 };
 
 TEST_P(EverySumAndGroup, EveryRoutingAndTokenCountIsSummedExactly) {
-  // 13 experts divide by no group; 2056 columns make chunks that end in the middle of rows.
+  // 13 experts divide by no group; 2056 columns make tiles of one unit at the end of rows.
   const Shape largest{.num_tokens = 33, .num_experts = 13, .top_k = 3, .hidden = 2056};
-  TpGroup group(num_ranks(), device(), tp_config(largest, sum()));
+  ExchangeConfig config = tp_config(largest, sum());
+  config.fp32_partials = fp32_partials();
+  TpGroup group(num_ranks(), device(), config);
   unsigned seed = 1;
   for (const std::int64_t tokens : {33, 0, 1, 7}) {
     for (const Routing routing : kAllRoutings) {
@@ -39,34 +45,55 @@ TEST_P(EverySumAndGroup, EveryRoutingAndTokenCountIsSummedExactly) {
   }
 }
 
-std::string sum_and_group_name(const testing::TestParamInfo<std::tuple<Device, TensorParallelSum, int>>& info) {
-  const auto& [device, sum, ranks] = info.param;
-  return std::string(device.is_host() ? "host_" : "gpu_") + std::string(name_of(sum)) + "_" + std::to_string(ranks);
+std::string sum_and_group_name(const testing::TestParamInfo<SumAndGroup>& info) {
+  const auto& [device, sum, ranks, fp32] = info.param;
+  return std::string(device.is_host() ? "host_" : "gpu_") + std::string(name_of(sum)) + "_" + std::to_string(ranks) +
+         (fp32 ? "_fp32_partials" : "");
 }
 INSTANTIATE_TEST_SUITE_P(On, EverySumAndGroup,
                          testing::Combine(testing::Values(Device::host(), Device::cuda(0)), testing::ValuesIn(kSums),
-                                          testing::Values(1, 2, 3, 4, 8)),
+                                          testing::Values(1, 2, 3, 4, 8), testing::Bool()),
                          sum_and_group_name);
 
 TEST_P(TensorParallel, EveryTypeLayoutWeightModeAndIndexIsSummedExactly) {
   constexpr DataType kTypes[] = {DataType::bfloat16, DataType::float16, DataType::float32};
   unsigned seed = 100;
-  for (const DataType expert_output : kTypes) {
-    for (const DataType output : kTypes) {
-      ++seed;
-      const Shape shape{.num_tokens = 9,
-                        .num_experts = 8,
-                        .top_k = 2,
-                        .hidden = 520,
-                        .combine = {.expert_output = expert_output, .output = output},
-                        .index = seed % 2 == 0 ? IndexType::int64 : IndexType::int32,
-                        .layout = seed % 3 == 0 ? Layout::batched : Layout::packed,
-                        .alignment = seed % 3 == 1 ? 16 : 1,
-                        .weight_mode = seed % 4 == 1 ? WeightMode::none : WeightMode::on_combine,
-                        .accumulate = seed % 2 == 1,
-                        .shared = true,
-                        .seed = seed};
-      TpGroup(2, device(), tp_config(shape, kSums[seed % 4])).run_and_check(Problem(shape, Routing::uniform));
+  for (const bool fp32_partials : {false, true}) {
+    for (const DataType expert_output : kTypes) {
+      for (const DataType output : kTypes) {
+        ++seed;
+        const Shape shape{.num_tokens = 9,
+                          .num_experts = 8,
+                          .top_k = 2,
+                          .hidden = 520,
+                          .combine = {.expert_output = expert_output, .output = output},
+                          .index = seed % 2 == 0 ? IndexType::int64 : IndexType::int32,
+                          .layout = seed % 3 == 0 ? Layout::batched : Layout::packed,
+                          .alignment = seed % 3 == 1 ? 16 : 1,
+                          .weight_mode = seed % 4 == 1 ? WeightMode::none : WeightMode::on_combine,
+                          .accumulate = seed % 2 == 1,
+                          .shared = true,
+                          .seed = seed};
+        ExchangeConfig config = tp_config(shape, kSums[seed % 4]);
+        config.fp32_partials = fp32_partials;
+        TpGroup(2, device(), config).run_and_check(Problem(shape, Routing::uniform));
+      }
+    }
+  }
+}
+
+TEST_P(TensorParallel, CallsWhosePartsHaveOtherSizesDoNotReadEachOthersLines) {
+  Shape narrow{.num_tokens = 6, .num_experts = 8, .top_k = 2, .hidden = 520};
+  Shape wide = narrow;
+  wide.combine.output = DataType::float32;
+  for (const TensorParallelSum sum : kSums) {
+    ExchangeConfig config = tp_config(narrow, sum);
+    config.combine_types = {narrow.combine, wide.combine};
+    TpGroup group(2, device(), config);
+    for (unsigned call = 0; call < 12; ++call) {
+      Shape& shape = call / 3 % 2 == 0 ? narrow : wide;
+      shape.seed = call;
+      group.run_and_check(Problem(shape, Routing::uniform));
     }
   }
 }
@@ -124,7 +151,7 @@ TEST_P(TensorParallel, AutomaticGoesFromPushOverStagingToSeparateLaunches) {
   const auto plan = [&](std::int64_t tokens) { return group.rank(0).exchange.describe_plan(tokens); };
   EXPECT_NE(plan(1).find("fused push"), std::string::npos) << plan(1);
   EXPECT_NE(plan(128).find("fused pull"), std::string::npos) << plan(128);
-  EXPECT_NE(plan(300).find("combine, then pull"), std::string::npos) << plan(300);
+  EXPECT_NE(plan(300).find("blocks, then pull"), std::string::npos) << plan(300);
   EXPECT_EQ(group.rank(1).exchange.mode(), Mode::tensor_parallel);
   Shape shape = largest;
   for (const std::int64_t tokens : {1, 19, 300}) {

@@ -20,6 +20,7 @@
 #include "moelink/device/moe/nvlink_combine.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/device/moe/nvlink_prefill.cuh"
+#include "moelink/device/moe/tensor_parallel_parts.cuh"
 #include "moelink/device/moe/tensor_parallel_push.cuh"
 #include "moelink/device/moe/tensor_parallel_staged.cuh"
 #include "moelink/protocol/local_plan.hpp"
@@ -64,11 +65,16 @@ std::vector<KernelRequest> every_request() {
     requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));
   }
   for (TensorParallelSpec spec : test::tensor_parallel_specs()) {
-    spec.threads = tp_staged_threads(spec.top_k, spec.num_ranks);
+    spec.threads = tp_staged_threads(spec.num_ranks);
     requests.push_back(make_request<TensorParallelStaged>(spec));
+    const bool is_chosen = spec.two_shot == (spec.num_ranks > 2);
+    if (is_chosen || spec.multicast) requests.push_back(make_request<TensorParallelSums>(spec));
     if (spec.two_shot) continue;
     spec.threads = kTpPushThreads;
     requests.push_back(make_request<TensorParallelPush>(spec));
+    spec.threads = kTpPartsThreads;
+    spec.blocks_per_sm = 2;
+    requests.push_back(make_request<TensorParallelParts>(spec));
   }
   requests.push_back(
       make_request<NvlinkCombine>(with_threads(test::nvlink_combine_specs().front(), kGpu, /*whole_sms=*/false)));

@@ -91,6 +91,7 @@ std::vector<Traffic> all_traffic() {
   all.push_back({kTensorParallel, {"--tokens", "1,3", "--payload", "fp8", "--hidden", "2880", "--threads", "8"}});
   for (const char* sum : {"push", "pull", "two_shot", "separate"}) {
     all.push_back({kTensorParallel, {"--tokens", "0,1,33", "--sum", sum}});
+    all.push_back({kTensorParallel, {"--tokens", "0,1,33", "--sum", sum, "--fp32-partials"}});
   }
   all.push_back({kTensorParallel, {"--tokens", "11", "-c", "2", "--ranks", "8", "--experts", "5", "--topk", "5"}});
   return all;

@@ -172,7 +172,7 @@ TEST(MoePerf, FlagsThatCannotBeFollowedExitWithTwoAndNameThem) {
       {{"--ranks", "3", "--mode", "nvlink", "--tp-size", "2"}, "groups of 2"},
       {{"--mode", "tp", "--tp-size", "2", "--ranks", "2"}, "not for tp"},
       {{"--replicas", "2"}, "not for local"},
-      {{"--fp32-partials"}, "not for local"},
+      {{"--fp32-partials"}, "whole sums"},
       {{"--sum", "push"}, "--sum push"},
       {{"--mode", "tp", "--ranks", "2", "--sum", "abacus"}, "abacus"},
       {{"--replicas", "0"}, "--replicas"},

@@ -142,7 +142,7 @@ TEST_P(TwoReferences, AgreeOnSums) {
     const std::int64_t num_tokens = sources_[source].num_tokens;
     std::vector<std::uint16_t> output(static_cast<std::size_t>(num_tokens * kHidden));
     reference::combine_data_parallel(input_, routings, combine, source, output.data());
-    if (!shape_.rounded_parts && placement_.num_sources() == 1) {
+    if (placement_.num_sources() == 1) {
       std::vector<std::uint16_t> tensor_parallel(output.size());
       reference::combine_tensor_parallel(input_, routings, combine, tensor_parallel.data());
       EXPECT_EQ(output, tensor_parallel);
@@ -160,7 +160,7 @@ TEST_P(TwoReferences, AgreeOnSums) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, TwoReferences,
     testing::Values(Shape{}, Shape{.num_ranks = 2, .alignment = 8}, Shape{.num_ranks = 3, .rounded_parts = false},
-                    Shape{.num_ranks = 4, .ranks_per_source = 2},
+                    Shape{.num_ranks = 4, .ranks_per_source = 2}, Shape{.num_ranks = 4, .ranks_per_source = 4},
                     Shape{.num_ranks = 4, .ranks_per_source = 4, .rounded_parts = false},
                     Shape{.num_ranks = 3, .replicas = 3}, Shape{.num_ranks = 6, .num_experts = 4, .replicas = 2},
                     Shape{.num_ranks = 8, .num_experts = 5, .top_k = 1},

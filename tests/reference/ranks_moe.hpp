@@ -187,18 +187,27 @@ inline bool goes_to(const RanksInput& in, int rank, int source, std::int64_t tok
   return false;
 }
 
+/// What is left of a value that travels in a type.
+inline float rounded_to(DataType type, float value) {
+  unsigned char bytes[4];
+  store(bytes, type, 0, value);
+  return load(bytes, type, 0);
+}
+
 /// Tensor parallel: rank 0's part + rank 1's part + ..., each with its rank's shared row behind its own rows; what
-/// `output` holds comes first.
+/// `output` holds comes in front of rank 0's. Each is rounded to the type of the output unless fp32_partials.
 inline void combine_tensor_parallel(const RanksInput& in, const std::vector<RankRouting>& ranks,
                                     const RanksCombineInput& combine, void* output) {
   for (std::int64_t token = 0; token < in.sources[0].num_tokens; ++token) {
     for (std::int64_t column = 0; column < combine.hidden; ++column) {
       const std::int64_t index = token * combine.hidden + column;
-      float sum = combine.accumulate ? load(output, combine.output_type, index) : 0.0F;
+      float sum = 0.0F;
       for (int rank = 0; rank < in.num_ranks; ++rank) {
         float partial = partial_sum(in, ranks[rank], combine, rank, 0, token, column);
         if (!combine.shared.empty()) partial += load(combine.shared[rank], combine.expert_output_type, index);
-        sum = rank == 0 && !combine.accumulate ? partial : sum + partial;
+        if (rank == 0 && combine.accumulate) partial = load(output, combine.output_type, index) + partial;
+        if (!combine.fp32_partials) partial = rounded_to(combine.output_type, partial);
+        sum = rank == 0 ? partial : sum + partial;
       }
       store(output, combine.output_type, index, sum);
     }
@@ -216,11 +225,7 @@ inline void combine_data_parallel(const RanksInput& in, const std::vector<RankRo
       for (int rank = 0; rank < in.num_ranks; ++rank) {
         if (!goes_to(in, rank, source, token)) continue;
         float partial = partial_sum(in, ranks[rank], combine, rank, source, token, column);
-        if (!combine.fp32_partials) {
-          unsigned char rounded[4];
-          store(rounded, combine.expert_output_type, 0, partial);
-          partial = load(rounded, combine.expert_output_type, 0);
-        }
+        if (!combine.fp32_partials) partial = rounded_to(combine.expert_output_type, partial);
         sum += partial;
       }
       store(output, combine.output_type, index, sum);

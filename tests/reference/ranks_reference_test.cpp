@@ -122,6 +122,35 @@ TEST(RanksReferenceCombine, PartsAreRoundedUnlessTheyStayFp32) {
   EXPECT_EQ(output, 1 + 0x1p-8F + 0x1p-9F);
 }
 
+TEST(RanksReferenceCombine, TensorParallelRoundsEveryPartAndTheOldOutputWithRankZeros) {
+  // 1 + 2^-8 is halfway between two bf16 values, and rounds down; with 2^-9 more it rounds up.
+  const RanksInput in{.num_ranks = 2,
+                      .tp_size = 2,
+                      .num_experts = 4,
+                      .top_k = 3,
+                      .max_tokens = 1,
+                      .sources = {{1, Ids{0, 1, 2}, Floats{1, 0x1p-8F, 0x1p-9F}}},
+                      .capacity = 4};
+  const auto ranks = route_ranks(in);
+  const std::uint16_t one = bfloat16_bits(1);
+  const std::vector<std::uint16_t> rows = {one, one};
+  RanksCombineInput combine{.hidden = 1,
+                            .expert_output = {rows.data(), rows.data()},
+                            .expert_output_type = DataType::bfloat16,
+                            .output_type = DataType::bfloat16};
+  std::uint16_t output = 0;
+  combine_tensor_parallel(in, ranks, combine, &output);
+  EXPECT_EQ(output, one) << "rank 0's part rounds down, so that rank 1's cannot decide";
+  combine.fp32_partials = true;
+  combine_tensor_parallel(in, ranks, combine, &output);
+  EXPECT_EQ(output, bfloat16_bits(1 + 0x1p-7F));
+  combine.fp32_partials = false;
+  combine.accumulate = true;
+  output = bfloat16_bits(0x1p-9F);
+  combine_tensor_parallel(in, ranks, combine, &output);
+  EXPECT_EQ(output, bfloat16_bits(1 + 0x1p-7F)) << "what was there decides with rank 0's part";
+}
+
 TEST(RanksReferenceCombine, TensorParallelAddsEveryRanksRowsAndItsShare) {
   RanksInput in = two_sources();
   in.tp_size = 2;

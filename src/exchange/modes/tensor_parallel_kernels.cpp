@@ -7,37 +7,66 @@
 #include "moelink/error.hpp"
 
 namespace moelink {
+namespace {
 
-TensorParallelSpec tp_spec(const TpPlan& plan, const TpFacts& facts, int top_k, Element input, Element output) {
+template <class Kernels>
+const auto& kernel_of(const Kernels& kernels, const TpPlan& plan) {
+  const auto found =
+      std::find_if(kernels.begin(), kernels.end(), [&](const auto& kernel) { return kernel.plan.sum == plan.sum; });
+  if (found == kernels.end()) {
+    throw Error(ErrorCode::unsupported, text("the plan '", describe(plan), "' was not foreseen at construction"));
+  }
+  return found->kernel;
+}
+
+}  // namespace
+
+TensorParallelSpec tp_spec(const TpPlan& plan, const TpFacts& facts, int top_k, Element input, Element part,
+                           Element output) {
   const bool is_push = plan.sum == TensorParallelSum::push;
   TensorParallelSpec spec{.hidden = facts.hidden,
                           .top_k = top_k,
                           .num_ranks = facts.num_ranks,
-                          .threads = 0,
+                          .threads = is_push ? kTpPushThreads : tp_staged_threads(facts.num_ranks),
                           .input = input,
+                          .part = part,
                           .output = output,
-                          .source = plan.separate ? TpSource::partials : TpSource::rows,
                           .two_shot = plan.sum == TensorParallelSum::two_shot || plan.sum == TensorParallelSum::nvls,
                           .multicast = plan.sum == TensorParallelSum::nvls};
-  if (plan.separate) {  // whatever the rows were, so that fewer kernels are compiled
+  if (plan.separate) {  // rows are not looked at
     spec.top_k = 1;
-    spec.input = Element::float32;
+    spec.input = part;
   }
-  spec.threads = is_push ? kTpPushThreads : tp_staged_threads(spec.top_k, spec.num_ranks);
   return spec;
 }
 
+TensorParallelSpec tp_parts_spec(const TpFacts& facts, int top_k, Element input, Element part, Element output) {
+  return {.hidden = facts.hidden,
+          .top_k = top_k,
+          .num_ranks = facts.num_ranks,
+          .threads = kTpPartsThreads,
+          .blocks_per_sm = 2,
+          .input = input,
+          .part = part,
+          .output = output};
+}
+
 TensorParallelKernels::TensorParallelKernels(KernelLoader& loader, const TpFacts& facts, const ExchangeShape& shape,
-                                             const ExchangeConfig& config)
-    : push_scratch_bytes_(TensorParallelPush::scratch_bytes(shape.hidden)) {
+                                             const ExchangeConfig& config) {
   for (const CombineTypes& types : config.combine_types) {
+    const Element input = element_of(types.expert_output);
+    const Element output = element_of(types.output);
+    const Element part = tp_part(config, types);
     OfTypes& kernels = of_types_.emplace_back();
-    for (const TpPlan& plan : kinds_of_plans(facts)) {
-      const TensorParallelSpec spec =
-          tp_spec(plan, facts, shape.top_k, element_of(types.expert_output), element_of(types.output));
+    kernels.unit_bytes = tp_unit_elements(facts.hidden) * bytes_of(part);
+    for (const TpPlan& plan : kinds_of_plans(facts, bytes_of(part))) {
+      const TensorParallelSpec spec = tp_spec(plan, facts, shape.top_k, input, part, output);
       if (plan.sum == TensorParallelSum::push) {
         kernels.push = loader.add<TensorParallelPush>(spec);
         kernels.has_push = true;
+      } else if (plan.separate) {
+        kernels.parts = loader.add<TensorParallelParts>(tp_parts_spec(facts, shape.top_k, input, part, output));
+        kernels.sums.push_back({plan, loader.add<TensorParallelSums>(spec)});
       } else {
         kernels.staged.push_back({plan, loader.add<TensorParallelStaged>(spec)});
       }
@@ -48,25 +77,29 @@ TensorParallelKernels::TensorParallelKernels(KernelLoader& loader, const TpFacts
 void TensorParallelKernels::launch(const TpPlan& plan, std::size_t types, TensorParallelArgs args,
                                    StreamView stream) const {
   const OfTypes& kernels = of_types_[types];
-  args.chunk_units = plan.chunk_units;
+  args.chunk_tiles = plan.chunk_tiles;
+  const int grid = plan.workers + 1;
   if (plan.sum == TensorParallelSum::push) {
-    return kernels.push.launch({.grid = plan.workers + 1, .scratch_bytes = push_scratch_bytes_}, args, stream);
+    return kernels.push.launch({.grid = grid, .scratch_bytes = kernels.push_scratch_bytes()}, args, stream);
   }
-  const auto staged = std::find_if(kernels.staged.begin(), kernels.staged.end(), [&](const Staged& kernel) {
-    return kernel.plan.sum == plan.sum && kernel.plan.separate == plan.separate;
-  });
-  if (staged == kernels.staged.end()) {
-    throw Error(ErrorCode::unsupported, text("the plan '", describe(plan), "' was not foreseen at construction"));
+  if (!plan.separate) {
+    const auto& kernel = kernel_of(kernels.staged, plan);
+    return kernel.launch({.grid = grid, .scratch_bytes = TensorParallelStaged::kScratchBytes}, args, stream);
   }
-  staged->kernel.launch({.grid = plan.workers + 1, .scratch_bytes = TensorParallelStaged::kScratchBytes}, args, stream);
+  const auto& kernel = kernel_of(kernels.sums, plan);
+  kernels.parts.launch({.grid = plan.parts_blocks}, args, stream);
+  kernel.launch({.grid = grid, .scratch_bytes = TensorParallelSums::kScratchBytes}, args, stream);
 }
 
 bool TensorParallelKernels::fit() const {
+  const auto fit_all = [](const auto& kernels, int scratch_bytes) {
+    return std::all_of(kernels.begin(), kernels.end(),
+                       [&](const auto& of_plan) { return of_plan.kernel.max_blocks_per_sm(scratch_bytes) >= 1; });
+  };
   return std::all_of(of_types_.begin(), of_types_.end(), [&](const OfTypes& kernels) {
-    const bool push_fits = !kernels.has_push || kernels.push.max_blocks_per_sm(push_scratch_bytes_) >= 1;
-    return push_fits && std::all_of(kernels.staged.begin(), kernels.staged.end(), [](const Staged& staged) {
-             return staged.kernel.max_blocks_per_sm(TensorParallelStaged::kScratchBytes) >= 1;
-           });
+    const bool push_fits = !kernels.has_push || kernels.push.max_blocks_per_sm(kernels.push_scratch_bytes()) >= 1;
+    return push_fits && fit_all(kernels.staged, TensorParallelStaged::kScratchBytes) &&
+           fit_all(kernels.sums, TensorParallelSums::kScratchBytes);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/element.hpp"
 #include "base/text.hpp"
 #include "comm/agree.hpp"
 #include "comm/communicator_state.hpp"
@@ -25,15 +26,6 @@ struct PrivateLayout {
     return layout;
   }
 };
-
-bool has_separate_plans(const TpFacts& facts) {
-  const std::vector<TpPlan> kinds = kinds_of_plans(facts);
-  return std::any_of(kinds.begin(), kinds.end(), [](const TpPlan& plan) { return plan.separate; });
-}
-
-i64 partials_bytes(const TpFacts& facts) {
-  return has_separate_plans(facts) ? facts.max_tokens * facts.hidden * i64{sizeof(float)} : 0;
-}
 
 Buffer zeroed(Device device, i64 size_bytes) {
   Buffer buffer(device, static_cast<std::size_t>(size_bytes));
@@ -81,9 +73,6 @@ void TensorParallelMode::claim_blocks() {
       [&] {
         residency_ = ResidencyClaim(communicator, kExchangeName, {{facts_.max_workers + 1, 1}});
         private_memory_ = zeroed(communicator.device(), PrivateLayout::of(layout_).total_bytes);
-        if (const i64 bytes = partials_bytes(facts_); bytes != 0) {
-          partials_ = Buffer(communicator.device(), static_cast<std::size_t>(bytes));
-        }
       },
       communicator.deadline());
 }
@@ -120,24 +109,18 @@ void TensorParallelMode::dispatch(const DispatchCall& call, StreamView stream) {
 }
 
 void TensorParallelMode::combine(const CombineCall& call, StreamView stream) {
-  const TpPlan plan = plan_tp_combine(facts_, call.routing.num_tokens, call.args.max_sms);
-  if (plan.separate) {
-    LocalCombineArgs args = local_combine_args(core_, call);
-    args.output = partials_.data();
-    args.output_stride_bytes = facts_.hidden * i64{sizeof(float)};
-    args.accumulate = 0;   // the sum over the ranks starts from what output holds, not every part of it
-    args.phase = nullptr;  // the last launch of a call moves it on
-    local_->combine(call, args, stream);
-  }
-  sums_->launch(plan, call.types, sum_args(call, plan), stream);
+  const Element part = tp_part(core_.config, core_.config.combine_types[call.types]);
+  const TpPlan plan = plan_tp_combine(facts_, bytes_of(part), call.routing.num_tokens, call.args.max_sms);
+  sums_->launch(plan, call.types, sum_args(call, plan, part), stream);
 }
 
-TensorParallelArgs TensorParallelMode::sum_args(const CombineCall& call, const TpPlan& plan) const {
+TensorParallelArgs TensorParallelMode::sum_args(const CombineCall& call, const TpPlan& plan, Element part) const {
   const PrivateLayout layout = PrivateLayout::of(layout_);
-  const u64 key = static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(plan.workers);
+  const u64 key =
+      static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(part) << 16 | static_cast<u64>(plan.workers);
   return {.combine = local_combine_args(core_, call),
-          .partials = partials_.as<float>(),
-          .chunk_units = plan.chunk_units,
+          .first_item = first_tp_item(facts_, bytes_of(part)),
+          .chunk_tiles = plan.chunk_tiles,
           .call_key = key,
           .digest = layout.digest.in(private_memory_.data()),
           .layout = layout_,
@@ -147,8 +130,9 @@ TensorParallelArgs TensorParallelMode::sum_args(const CombineCall& call, const T
 }
 
 std::string TensorParallelMode::describe_plan(i64 num_tokens, std::size_t payload) const {
-  return text(local_->describe_dispatch(num_tokens, payload), '\n',
-              "combine: ", describe(plan_tp_combine(facts_, num_tokens)),
+  return text(local_->describe_dispatch(num_tokens, payload), '\n', "combine: ",
+              describe(plan_tp_combine(facts_, bytes_of(tp_part(core_.config, core_.config.combine_types.front())),
+                                       num_tokens)),
               " memory=", name_of(workspace_.memory_kind()));
 }
 
@@ -158,28 +142,32 @@ void TensorParallelMode::add_memory(const ExchangeShape& shape, const ExchangeCo
   const TensorParallelLayout layout = tp_layout(facts);
   const std::string ranks = text("ranks ", facts.num_ranks);
   const std::string workers = text("blocks ", layout.num_workers);
+  const std::string unit = text(layout.unit_bytes, " B");
+  const i64 part_bytes = facts.has_wide_parts ? 4 : 2;
   const auto add = [&](const char* name, const std::string& formula, i64 bytes, const char* where) {
     report.items.push_back({name, formula, bytes, where});
   };
   add("control lines", text("2 * ", ranks, " * ", kTpControlWords, " * 8 B"), layout.control.bytes(), "shared");
-  add("push lines", text("2 * ", ranks, " * items ", layout.num_items, " * ", kTpItemUnits, " units * 64 B"),
+  add("push lines", text("4 * ", ranks, " * items ", layout.num_items, " * ", kTpItemUnits, " units * ", unit),
       layout.lines.bytes(), "shared");
-  add("staging", text(kTpPullSlots, " * ", workers, " * ", kTpSlotBytes, " B"), layout.staging.bytes(), "shared");
-  add("results", text(workers, " * ", kTpSlotBytes, " B"), layout.results.bytes(), "shared");
+  const std::string slot = text(workers, " * ", kTpChunkTiles, " tiles * ", kTpTileUnits, " units * ", unit);
+  add("staging", text(kTpPullSlots, " * ", slot), layout.staging.bytes(), "shared");
+  add("results", slot, layout.results.bytes(), "shared");
+  if (layout.parts.bytes() != 0) {
+    add("parts", text("max_tokens ", facts.max_tokens, " * hidden ", facts.hidden, " * ", part_bytes, " B"),
+        layout.parts.bytes(), "shared");
+  }
   add("flags", text("3 * ", workers, " * ", ranks, " * 8 B"),
       layout.pull_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared");
   add("shared padding and fault word", "places start at multiples of 256 B",
       PeerWorkspace::memory_bytes(layout.total_bytes) - layout.control.bytes() - layout.lines.bytes() -
-          layout.staging.bytes() - layout.results.bytes() - layout.pull_flags.bytes() - layout.staged_flags.bytes() -
-          layout.reduced_flags.bytes(),
+          layout.staging.bytes() - layout.results.bytes() - layout.parts.bytes() - layout.pull_flags.bytes() -
+          layout.staged_flags.bytes() - layout.reduced_flags.bytes(),
       "shared");
   const char* const own = device.is_host ? "host, ranks" : "device, ranks";
   add("epochs and digest",
       text("(", TensorParallelEpochs::kItems, " + items ", layout.num_items, ") * 8 B + ", sizeof(RoutingDigest), " B"),
       PrivateLayout::of(layout).total_bytes, own);
-  if (const i64 bytes = partials_bytes(facts); bytes != 0) {
-    add("partials", text("max_tokens ", facts.max_tokens, " * hidden ", facts.hidden, " * 4 B"), bytes, own);
-  }
 }
 
 }  // namespace moelink

@@ -29,7 +29,7 @@ class TensorParallelMode final : public WholeCallMode {
  private:
   void load_kernels();
   void claim_blocks();
-  [[nodiscard]] TensorParallelArgs sum_args(const CombineCall& call, const TpPlan& plan) const;
+  [[nodiscard]] TensorParallelArgs sum_args(const CombineCall& call, const TpPlan& plan, Element part) const;
 
   const ExchangeCore& core_;
   TpFacts facts_;
@@ -39,7 +39,6 @@ class TensorParallelMode final : public WholeCallMode {
   std::optional<TensorParallelKernels> sums_;
   ResidencyClaim residency_;
   Buffer private_memory_;  // epochs and digest
-  Buffer partials_;        // [max_tokens, hidden] fp32, if the combine can be a launch of its own
 };
 
 }  // namespace moelink
