@@ -85,6 +85,7 @@ AllReduceBench::AllReduceBench(const Communicator& communicator, const AllReduce
     : communicator_(communicator),
       flags_(flags),
       stream_(communicator.device(), {.num_threads = threads_of_rank(communicator, flags)}),
+      alignment_(communicator, stream_),
       team_(1) {
   const std::vector<std::int64_t> sizes = flags.sizes.sizes();
   const std::int64_t most = *std::max_element(sizes.begin(), sizes.end());
@@ -162,7 +163,7 @@ std::int64_t AllReduceBench::check_once(AllReduce& all_reduce, AllReduceAlgorith
 
 std::vector<double> AllReduceBench::time(AllReduce& all_reduce, std::int64_t num_elements) {
   TimingOptions options = flags_.measure.timing();
-  options.align = [this] { communicator_.barrier(); };
+  alignment_.add_to(options);
   const int num_calls = calls_per_sample(flags_, num_elements * static_cast<std::int64_t>(size_of(flags_.data_type())));
   fill_inputs(num_elements, 0);
   const auto enqueue = [&] {

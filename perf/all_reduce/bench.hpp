@@ -8,6 +8,7 @@
 #include "moelink/all_reduce.hpp"
 #include "moelink/buffer.hpp"
 #include "perf/all_reduce/settings.hpp"
+#include "perf/common/rank_alignment.hpp"
 #include "perf/common/team.hpp"
 
 namespace moelink::perf {
@@ -37,6 +38,7 @@ class AllReduceBench {
   Communicator communicator_;
   const AllReduceFlags& flags_;
   Stream stream_;
+  RankAlignment alignment_;
   Team team_;
   Buffer input_;
   Buffer output_;

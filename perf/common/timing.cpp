@@ -36,7 +36,11 @@ class Prelude {
 class TimedTurns::DeviceTimer {
  public:
   DeviceTimer(StreamView stream, const std::vector<TimedWork>& works, const TimingOptions& options)
-      : stream_(stream), start_(stream.device()), stop_(stream.device()), prelude_(stream, options.cold_cache) {
+      : stream_(stream),
+        start_(stream.device()),
+        stop_(stream.device()),
+        prelude_(stream, options.cold_cache),
+        align_(options.align_on_device) {
     if (options.graph_replays == 0) return;
     for (const TimedWork& work : works) {
       graphs_.push_back(Graph::record(stream, work.enqueue));
@@ -53,6 +57,7 @@ class TimedTurns::DeviceTimer {
 
   double time_us(std::size_t index, const TimedWork& work) {
     prelude_.enqueue();
+    if (align_) align_();
     start_.record(stream_);
     launch(index, work);
     stop_.record(stream_);
@@ -65,6 +70,7 @@ class TimedTurns::DeviceTimer {
   Event start_;
   Event stop_;
   Prelude prelude_;
+  std::function<void()> align_;
   std::vector<Graph> graphs_;
 };
 

@@ -67,6 +67,7 @@ MoeBench::MoeBench(const MoeFlags& flags, const MoeSettings& settings, const Com
       communicator_(communicator),
       team_(threads_of_rank(communicator, flags.place)),
       stream_(settings.device, {.num_threads = team_.size()}),
+      alignment_(communicator, stream_),
       limit_(stream_, team_),
       link_(communicator, stream_, team_) {
   if (const auto kind = collectives_of_baseline(flags.baseline)) {
@@ -149,7 +150,7 @@ MoeBench::Turns MoeBench::make_turns(MoeSets& sets, Rival* rival, MoeResult& res
   }
 
   TimingOptions options = flags_.measure.timing();
-  if (communicator_.size() > 1) options.align = [this] { communicator_.barrier(); };
+  alignment_.add_to(options);
   turns.timed = std::make_unique<TimedTurns>(stream_, std::move(works), options);
   return turns;
 }

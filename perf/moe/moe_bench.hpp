@@ -12,6 +12,7 @@
 #include "perf/common/copy_limit.hpp"
 #include "perf/common/model.hpp"
 #include "perf/common/progress.hpp"
+#include "perf/common/rank_alignment.hpp"
 #include "perf/common/statistics.hpp"
 #include "perf/common/team.hpp"
 #include "perf/moe/link_limit.hpp"
@@ -102,6 +103,7 @@ class MoeBench {
   Communicator communicator_;
   Team team_;
   Stream stream_;
+  RankAlignment alignment_;
   CopyLimit limit_;
   LinkLimit link_;
   std::string no_collectives_reason_;
