@@ -15,12 +15,14 @@
 
 namespace moelink {
 
-/// The experts of rank r: [first_expert_of(r), first_expert_of(r + 1)); the same for physical experts.
+/// The experts of rank r: [first_expert_of(r), first_expert_of(r + 1)); the same for physical experts. Products of ranks
+/// and experts fit 32 bits, by far.
 MOELINK_DEVICE constexpr i32 first_expert_of(i32 rank, i32 num_experts, i32 num_ranks) {
-  return static_cast<i32>(static_cast<i64>(rank) * num_experts / num_ranks);
+  return static_cast<i32>(static_cast<u32>(rank) * static_cast<u32>(num_experts) / static_cast<u32>(num_ranks));
 }
 MOELINK_DEVICE constexpr i32 owner_of_expert(i32 expert, i32 num_experts, i32 num_ranks) {
-  return static_cast<i32>(((static_cast<i64>(expert) + 1) * num_ranks - 1) / num_experts);
+  return static_cast<i32>((static_cast<u32>(expert + 1) * static_cast<u32>(num_ranks) - 1) /
+                          static_cast<u32>(num_experts));
 }
 
 /// Most parts of a row: a power of two.
@@ -64,6 +66,11 @@ inline constexpr i32 kWirePartUnit = 128;
 MOELINK_DEVICE constexpr i64 wire_part_bytes(i64 row_bytes, i32 parts) {
   // 32 bits: kernels compute this before they wait.
   return round_up(static_cast<i32>(ceil_div(static_cast<u32>(row_bytes), static_cast<u32>(parts))), kWirePartUnit);
+}
+
+/// The same for 2^log2_parts parts, without a division.
+MOELINK_DEVICE constexpr i32 wire_part_bytes_log2(i64 row_bytes, i32 log2_parts) {
+  return round_up((static_cast<i32>(row_bytes) + (1 << log2_parts) - 1) >> log2_parts, kWirePartUnit);
 }
 
 /// What a source member tells every rank, itself included, before any row: one line {value, tag of the epoch} per word.

@@ -8,16 +8,16 @@ namespace moelink {
 
 /// What a block knows of all sources (moe/nvlink_header.cuh, moe/nvlink_places.cuh).
 struct SourceScratch {
-  i32 heads;      ///< u32[num_ranks][DispatchHeader::kCounts]
-  i32 rows;       ///< u32[groups + 1][row_stride()]: counts of each source and expert, then their first rows
-  i32 warp_sums;  ///< u32[32 + 4]
+  i32 heads;  ///< u32[num_ranks][DispatchHeader::kCounts]
+  i32 rows;   ///< u32[groups + 1][row_stride()]: counts of each source and expert, then their first rows
+  i32 sum;    ///< u32, for report_block_sum()
   i32 total;
 
   MOELINK_DEVICE constexpr SourceScratch(const NvlinkDispatchSpec& spec, i32 first)
       : heads(first),
         rows(heads + spec.num_ranks * DispatchHeader::kCounts * 4),
-        warp_sums(rows + (spec.num_ranks / spec.tp_size + 1) * row_stride(spec) * 4),
-        total(warp_sums + 36 * 4) {}
+        sum(rows + (spec.num_ranks / spec.tp_size + 1) * row_stride(spec) * 4),
+        total(sum + 16) {}
 
   MOELINK_DEVICE static constexpr i32 row_stride(const NvlinkDispatchSpec& spec) {
     return round_up(ceil_div(spec.num_experts, spec.num_ranks), 4);
@@ -30,7 +30,6 @@ struct NvlinkDecodeScratch {
   i32 counts;   ///< u32[num_experts]: this source's entries of each
   i32 ranks;    ///< i32[kMaxTopK]: of the block's token
   i32 slots;    ///< i32[num_ranks]: of the block's token
-  i32 totals;   ///< u32[num_ranks]: slots in use at each rank
   i32 items;    ///< u32[groups + 1]: pieces of rows that come from sources before each
   i32 rows;     ///< i32[2][kMaxTopK]
   i32 weights;  ///< float[2][kMaxTopK]
@@ -44,8 +43,7 @@ struct NvlinkDecodeScratch {
       : counts(0),
         ranks(round_up(spec.num_experts * 4, 16)),
         slots(ranks + kMaxTopK * 4),
-        totals(slots + round_up(spec.num_ranks * 4, 16)),
-        items(totals + round_up(spec.num_ranks * 4, 16)),
+        items(slots + round_up(spec.num_ranks * 4, 16)),
         rows(items + round_up((spec.num_ranks / spec.tp_size + 1) * 4, 16)),
         weights(rows + 2 * kMaxTopK * 4),
         sum(weights + 2 * kMaxTopK * 4),

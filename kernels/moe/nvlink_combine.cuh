@@ -53,9 +53,9 @@ struct NvlinkCombine {
  private:
   template <class Exec, class S>
   MOELINK_DEVICE static void run_block(const Exec& ex, S spec, const Args& args) {
-    const NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
-                           args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send,
-                           ex.block() == 0);
+    NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
+                     args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send, ex.block() == 0);
+    call.arrive();
     const u64 epoch = call.value();
     // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
     const i32 own_group = args.window.rank / spec().tp_size;

@@ -69,6 +69,7 @@ struct NvlinkDecode {
       if (ex_.block() < num_items) load_part(ex_.block());
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
+      epoch_.arrive();
       if (epoch_.is_broken()) return leave();
       if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
@@ -113,12 +114,8 @@ struct NvlinkDecode {
     }
 
     MOELINK_DEVICE void read_token_count() {
-      if (reuses()) {
-        given_tokens_ = min_of(*args_.local.num_tokens_snapshot, args_.local.num_tokens);
-      } else {
-        given_tokens_ = load_token_count(args_.local);
-      }
-      num_tokens_ = clamp_token_count(args_.local, given_tokens_);
+      const i32 given = reuses() ? *args_.local.num_tokens_snapshot : load_token_count(args_.local);
+      num_tokens_ = clamp_token_count(args_.local, given);
     }
 
     MOELINK_DEVICE void load_part(i32 index) {
@@ -144,38 +141,48 @@ struct NvlinkDecode {
 
     // Sending.
 
+    /// By the last block. A warp counts the tokens for a rank and says so; all threads have the counts of experts.
     MOELINK_DEVICE void send_header() {
-      u32* sum = scratch<u32>(at_.sum);
-      if (ex_.thread() == 0) *sum = 0;
-      if (!reuses()) tokens_.find_totals(ex_, num_tokens_);
-      ex_.sync_block();
-      // A source of one rank has nobody to differ from.
-      if (spec_().tp_size > 1 && !reuses()) {
-        scratch_add(ex_, sum, tokens_.hash(ex_, num_tokens_));
-        ex_.sync_block();
+      const u32 hash = sum_of_hashes();
+      send_header_pairs(ex_, spec_, args_, epoch_.value(), kHeaderHeadPairs, header_pairs(spec_, rank()),
+                        [&](i32 to, i32 word) { return entries_of_expert(to, word - DispatchHeader::kCounts); });
+      const u32 tag = tag_of(epoch_.value());
+      MOELINK_NO_UNROLL
+      for (i32 to = ex_.warp(); to < spec_().num_ranks; to += ex_.num_warps()) {
+        const u32 slots = reuses() ? args_.tables.num_sent[to] : tokens_.total_to(ex_, to, num_tokens_);
+        if (ex_.lane() != 0) continue;
+        if (!reuses()) args_.tables.num_sent[to] = static_cast<i32>(slots);
+        WordPair* const lines = header_lines(spec_, args_, to, rank());
+        static_assert(DispatchHeader::kNumSlots == 0 && DispatchHeader::kNumTokens == 1);
+        st_line_sys_pair(lines, {tagged(slots, tag), tagged(static_cast<u32>(num_tokens_), tag)});
+        static_assert(DispatchHeader::kFormat == 2 && DispatchHeader::kHash == 3);
+        st_line_sys_pair(lines + 1, {tagged(slots_.format_to(to, format()).packed(), tag), tagged(hash, tag)});
       }
-      send_headers(ex_, spec_, args_, epoch_.value(), [&](i32 to, i32 word) { return header_word(to, word, *sum); });
       if (spec_().has_remotes) put_for_remotes();
+    }
+
+    /// By the block: of all members of a group the same. A source of one rank has nobody to differ from.
+    [[nodiscard]] MOELINK_DEVICE u32 sum_of_hashes() const {
+      if (spec_().tp_size == 1 || reuses()) return 0;
+      u32* const sum = scratch<u32>(at_.sum);
+      if (ex_.thread() == 0) *sum = 0;
+      ex_.sync_block();
+      scratch_add(ex_, sum, tokens_.hash(ex_, num_tokens_));
+      ex_.sync_block();
+      return *sum;
     }
 
     /// By the last block, once it has packed the headers: hands them over, and says how many pieces chunks have.
     MOELINK_DEVICE void put_for_remotes() {
-      if (!reuses()) publish_num_sent();
       ex_.sync_block();
       put_remote_headers(ex_, spec_, args_, epoch_.value());
       slots_.remotes().expect_pieces(ex_, args_.local.fault, slots_.remote_rows(epoch_.value()),
                                      1 << parts_.log2_parts);
     }
 
-    [[nodiscard]] MOELINK_DEVICE u32 header_word(i32 to, i32 word, u32 hash) const {
-      if (word == DispatchHeader::kNumSlots) {
-        return reuses() ? static_cast<u32>(args_.tables.num_sent[to]) : tokens_.totals[to];
-      }
-      if (word == DispatchHeader::kNumTokens) return static_cast<u32>(num_tokens_);
-      if (word == DispatchHeader::kFormat) return slots_.format_to(to, format()).packed();
-      if (word == DispatchHeader::kHash) return hash;
-      const i32 first = first_expert_of(to, spec_().num_experts, spec_().num_ranks);
-      const i32 expert = first + word - DispatchHeader::kCounts;
+    /// Of this source's entries, those of a rank's expert number `i`; 0 behind its last.
+    [[nodiscard]] MOELINK_DEVICE u32 entries_of_expert(i32 to, i32 i) const {
+      const i32 expert = first_expert_of(to, spec_().num_experts, spec_().num_ranks) + i;
       const bool exists = !reuses() && expert < first_expert_of(to + 1, spec_().num_experts, spec_().num_ranks);
       return exists ? tokens_.counts[expert] : 0;
     }
@@ -244,18 +251,11 @@ struct NvlinkDecode {
     /// By the last block: what is known once tokens are routed.
     MOELINK_DEVICE void publish_sent() {
       if (reuses()) return;
-      if (!spec_().has_remotes) publish_num_sent();  // else it has been
       const u32 out_of_range = tokens_.out_of_range(ex_);
       if (ex_.sync_block_or(out_of_range != 0)) {
         report_block_sum(ex_, &args_.local.status->ids_out_of_range, out_of_range, scratch<u32>(at_.sum));
       }
-      if (ex_.thread() == 0) publish_token_count(args_.local, given_tokens_, num_tokens_);
-    }
-
-    MOELINK_DEVICE void publish_num_sent() const {
-      for (i32 to = ex_.thread(); to < spec_().num_ranks; to += ex_.num_threads()) {
-        args_.tables.num_sent[to] = static_cast<i32>(tokens_.totals[to]);
-      }
+      if (ex_.thread() == 0) publish_token_count(args_.local, load_token_count(args_.local), num_tokens_);
     }
 
     /// After a fault before anything was sent.
@@ -280,12 +280,9 @@ struct NvlinkDecode {
         return false;
       }
       if (ex_.warp() == ex_.num_warps() - 1) received.count(ex_);
-      if (!reuses()) {
-        places.make(ex_);
-        if (is_last()) publish_received(headers, places);
-      } else {
-        ex_.sync_block();
-      }
+      if (ex_.warp() == 0 && !reuses()) places.make(ex_);
+      ex_.sync_block();
+      if (is_last() && !reuses()) publish_received(headers, places);
       if (is_last() && ex_.sync_block_or(clamped != 0)) {
         report_block_sum(ex_, &args_.local.status->peer_counts_clamped, clamped, scratch<u32>(at_.sum));
       }
@@ -304,7 +301,8 @@ struct NvlinkDecode {
       } else {
         clear_pads_again(ex_, spec_, args_, places);
       }
-      const bool placed = received.place_all(ex_, num_items % ex_.num_blocks());
+      const i32 first = num_items < ex_.num_blocks() ? num_items : num_items % ex_.num_blocks();
+      const bool placed = received.place_all(ex_, first);
       if (!placed && is_last()) publish_nothing(ex_, args_, places);
       return placed;
     }
@@ -374,7 +372,6 @@ struct NvlinkDecode {
     WirePart<Exec, S> part_;
     i32* rows_;
     float* weights_;
-    i32 given_tokens_ = 0;
     i32 num_tokens_ = 0;
     i32 loaded_ = -1;  ///< item that part_ holds
     i32 found_ = -1;   ///< token whose slots and ranks are in scratch

@@ -14,6 +14,7 @@
 // reported by its first thread, and its words then never fit again.)
 #pragma once
 
+#include "moelink/device/primitives/warp.cuh"
 #include "moelink/device/ptx/load_store.cuh"
 #include "moelink/device/sync/fault.cuh"
 #include "moelink/protocol/nvlink_moe.hpp"
@@ -29,18 +30,23 @@ MOELINK_DEVICE constexpr FaultPhase fault_phase_of(NvlinkPhase phase) {
 
 class NvlinkEpoch {
  public:
-  /// By all threads, on entry: the loads are under way while other work is done. The launch runs the phases first ..
-  /// last, at most two.
+  /// By all threads, on entry: the loads are under way while other work is done (by instructions that the compiler
+  /// does not know to give all threads the same: what it knows that of it moves into a uniform register, at once, and
+  /// waits). The launch runs the phases first .. last, at most two.
   MOELINK_DEVICE NvlinkEpoch(const NvlinkTables& tables, NvlinkPhase first, NvlinkPhase last, bool is_keeper)
       : tables_(tables), first_(first), last_(last) {
-    const bool starts_epoch = first == NvlinkPhase::dispatch_send;
+    static_assert(NvlinkTables::kBrokenWord == 1, "a phase's word and its mark are a pair");
     const NvlinkPhase before =
-        starts_epoch ? NvlinkPhase::combine_receive : static_cast<NvlinkPhase>(static_cast<i32>(first) - 1);
-    const bool is_broken = word(before)[NvlinkTables::kBrokenWord] != 0;
-    value_ = is_broken ? kBroken : *word(before) + (starts_epoch ? 1 : 0);
+        starts_epoch() ? NvlinkPhase::combine_receive : static_cast<NvlinkPhase>(static_cast<i32>(first) - 1);
+    before_ = ld_relaxed_gpu_pair(reinterpret_cast<const WordPair*>(word(before)));
     if (!is_keeper) return;
-    completed_[0] = *word(first);
-    completed_[1] = *word(last);
+    completed_[0] = ld_relaxed_gpu(word(first));
+    completed_[1] = ld_relaxed_gpu(word(last));
+  }
+
+  /// By all threads, before they ask: waits for what the constructor asked for.
+  MOELINK_DEVICE void arrive() {
+    value_ = warp_uniform(before_.second != 0 ? kBroken : before_.first + (starts_epoch() ? 1 : 0));
   }
 
   /// The number of this call: 1, 2, ...
@@ -60,16 +66,17 @@ class NvlinkEpoch {
   /// By one thread of the keeper, at its end; not after a fault. The next launch in stream order sees it.
   MOELINK_DEVICE void complete() const {
     for (i32 phase = static_cast<i32>(first_); phase <= static_cast<i32>(last_); ++phase) {
-      *word(static_cast<NvlinkPhase>(phase)) = value_;
+      *word(static_cast<NvlinkPhase>(phase)) = value();
     }
   }
 
  private:
   static constexpr u64 kBroken = ~u64{0};
 
+  [[nodiscard]] MOELINK_DEVICE bool starts_epoch() const { return first_ == NvlinkPhase::dispatch_send; }
   MOELINK_DEVICE void check_order(const FaultContext& context, NvlinkPhase phase, u64 completed) const {
-    if (completed + 1 == value_) return;
-    const WaitFor what{.phase = fault_phase_of(phase), .epoch = value_, .expected = value_ - 1};
+    if (completed + 1 == value()) return;
+    const WaitFor what{.phase = fault_phase_of(phase), .epoch = value(), .expected = value() - 1};
     report_fault(context, FaultKind::out_of_order, what, completed, 0);
   }
   MOELINK_DEVICE u64* word(NvlinkPhase phase) const {
@@ -79,7 +86,8 @@ class NvlinkEpoch {
   const NvlinkTables& tables_;
   NvlinkPhase first_;
   NvlinkPhase last_;
-  u64 value_;
+  u64 value_ = 0;
+  WordPair before_;        ///< of the phase before the launch's: its word and its mark
   u64 completed_[2] = {};  ///< keeper: how often the launch's own phases were. Behind rows these loads would queue
 };
 

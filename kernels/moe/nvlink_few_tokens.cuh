@@ -23,7 +23,6 @@ class FewTokens {
     masks_ = reinterpret_cast<u32*>(base + at.masks);
     ranks = reinterpret_cast<i32*>(base + at.ranks);
     slots = reinterpret_cast<i32*>(base + at.slots);
-    totals = reinterpret_cast<u32*>(base + at.totals);
   }
 
   /// By the block: all ids as codes, how many there are of each expert, and which ranks each token goes to. Tokens from
@@ -34,47 +33,48 @@ class FewTokens {
     const i32 end = num_tokens * spec_().top_k;
     const i32 step = ex.num_threads();
     clear_words(ex, counts, spec_().num_experts);
+    clear_words(ex, masks_, NvlinkDecodeScratch::mask_words(spec_()) * args_.local.num_tokens);
     ex.sync_block();
+    MOELINK_NO_UNROLL
     for (i32 first = ex.thread(); first < bound;) {
       MOELINK_UNROLL
       for (int i = 0; i < kIdsAtOnce; ++i) {
         const i32 entry = first + i * step;
         if (entry >= bound) break;
-        const u16 code = entry < end ? experts.code(ids.ids[i], entry / spec_().top_k) : kSkippedCode;
+        const i32 token = entry / spec_().top_k;
+        const u16 code = entry < end ? experts.code(ids.ids[i], token) : kSkippedCode;
         codes[entry] = code;
-        if (code < spec_().num_experts) scratch_add(ex, &counts[code], 1);
+        if (code >= spec_().num_experts) continue;
+        scratch_add(ex, &counts[code], 1);
+        const i32 owner = owner_of_expert(code, spec_().num_experts, spec_().num_ranks);
+        scratch_or(ex, &mask(owner, token), 1U << static_cast<u32>(owner % 32));
       }
       first += kIdsAtOnce * step;
-      ids.load(args_.local.expert_ids, args_.local.id_bytes, first, step, bound);
+      if (first < bound) ids.load(args_.local.expert_ids, args_.local.id_bytes, first, step, bound);
     }
-    ex.sync_block();
-    MOELINK_NO_UNROLL
-    for (i32 token = ex.thread(); token < num_tokens; token += step) find_ranks_of(token);
     ex.sync_block();
   }
 
-  /// By the block: slots in use at each rank, for all threads after the next block barrier.
-  MOELINK_DEVICE void find_totals(const Exec& ex, i32 num_tokens) const {
-    for (i32 rank = ex.warp(); rank < spec_().num_ranks; rank += ex.num_warps()) {
-      const u32 total = warp_sum(ex, tokens_to(ex, rank, num_tokens));
-      if (ex.lane() == 0) totals[rank] = total;
-    }
+  /// By a warp: slots in use at a rank.
+  [[nodiscard]] MOELINK_DEVICE u32 total_to(const Exec& ex, i32 rank, i32 num_tokens) const {
+    return warp_sum(ex, tokens_to(ex, rank, num_tokens));
   }
 
-  /// By the block: `slots` and `ranks` of one token, for all threads after the next block barrier.
+  /// By the block: `slots` and `ranks` of one token, for all threads after the next block barrier. A warp looks at an
+  /// entry and a rank at once.
   MOELINK_DEVICE void find(const Exec& ex, i32 token) const {
     const i32 top_k = spec_().top_k;
     MOELINK_NO_UNROLL
-    for (i32 job = ex.warp(); job < top_k + spec_().num_ranks; job += ex.num_warps()) {
-      if (job < top_k) {
-        const i32 entry = token * top_k + job;
-        const u32 rank = warp_sum(ex, count_equal(ex, codes, entry, codes[entry]));
-        if (ex.lane() == 0) ranks[job] = static_cast<i32>(rank);
-      } else {
-        const i32 to = job - top_k;
-        const u32 slot = warp_sum(ex, tokens_to(ex, to, token));
-        if (ex.lane() == 0) slots[to] = goes_to(to, token) != 0 ? static_cast<i32>(slot) : -1;
-      }
+    for (i32 job = ex.warp(); job < max_of(top_k, spec_().num_ranks); job += ex.num_warps()) {
+      const i32 entry = token * top_k + min_of(job, top_k - 1);
+      const i32 to = min_of(job, spec_().num_ranks - 1);
+      const u32 same = count_equal(ex, codes, entry, codes[entry]);
+      const u32 before = tokens_to(ex, to, token);
+      const u32 rank = warp_sum(ex, same);
+      const u32 slot = warp_sum(ex, before);
+      if (ex.lane() != 0) continue;
+      if (job < top_k) ranks[job] = static_cast<i32>(rank);
+      if (job < spec_().num_ranks) slots[job] = goes_to(to, token) != 0 ? static_cast<i32>(slot) : -1;
     }
   }
 
@@ -111,27 +111,16 @@ class FewTokens {
 
   u32* counts;
   u16* codes;
-  i32* ranks;   ///< of the last token found: earlier entries of the same expert
-  i32* slots;   ///< of the last token found, at each rank; -1: it has no expert there
-  u32* totals;  ///< after find_totals()
+  i32* ranks;  ///< of the last token found: earlier entries of the same expert
+  i32* slots;  ///< of the last token found, at each rank; -1: it has no expert there
 
  private:
-  /// By one thread.
-  MOELINK_DEVICE void find_ranks_of(i32 token) const {
-    const u16* own = codes + token * spec_().top_k;
-    for (i32 word = 0; word < NvlinkDecodeScratch::mask_words(spec_()); ++word) {
-      u32 mask = 0;
-      for (i32 k = 0; k < spec_().top_k; ++k) {
-        if (own[k] >= spec_().num_experts) continue;
-        const i32 owner = owner_of_expert(own[k], spec_().num_experts, spec_().num_ranks);
-        mask |= owner / 32 == word ? 1U << static_cast<u32>(owner % 32) : 0;
-      }
-      masks_[word * args_.local.num_tokens + token] = mask;
-    }
+  /// The word with the bit of a rank.
+  [[nodiscard]] MOELINK_DEVICE u32& mask(i32 rank, i32 token) const {
+    return masks_[rank / 32 * args_.local.num_tokens + token];
   }
-
   [[nodiscard]] MOELINK_DEVICE u32 goes_to(i32 rank, i32 token) const {
-    return masks_[rank / 32 * args_.local.num_tokens + token] >> static_cast<u32>(rank % 32) & 1U;
+    return mask(rank, token) >> static_cast<u32>(rank % 32) & 1U;
   }
   /// This lane's share of: how many of the tokens [0, end) go to a rank.
   [[nodiscard]] MOELINK_DEVICE u32 tokens_to(const Exec& ex, i32 rank, i32 end) const {

@@ -27,6 +27,10 @@ MOELINK_DEVICE WordPair* header_lines(S spec, const NvlinkDispatchArgs& args, i3
          static_cast<i64>(source) * (args.shape.header_words() / 2);
 }
 
+/// Pairs of lines in front of the counts.
+inline constexpr i32 kHeaderHeadPairs = DispatchHeader::kCounts / 2;
+static_assert(DispatchHeader::kCounts % 2 == 0 && DispatchHeader::kFormat % 2 == 0);
+
 /// Pairs of lines that `source` sends: only member 0 of a group sends counts.
 template <class S>
 MOELINK_DEVICE i32 header_pairs(S spec, i32 source) {
@@ -34,22 +38,28 @@ MOELINK_DEVICE i32 header_pairs(S spec, i32 source) {
   return (DispatchHeader::kCounts + counts) / 2;
 }
 
-/// By one block: this rank's header to every rank. `value(destination, word)` gives the words, those of counts
-/// included.
+/// By one block: words [2 * first, 2 * end) of this rank's header to every rank; value(destination, word) gives them.
 template <class Exec, class S, class Value>
-MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch,
-                                 const Value& value) {
+MOELINK_DEVICE void send_header_pairs(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch, i32 first,
+                                      i32 end, const Value& value) {
   const i32 rank = args.window.rank;
-  const i32 pairs = header_pairs(spec, rank);
+  const i32 pairs = end - first;
   const u32 tag = tag_of(epoch);
   MOELINK_NO_UNROLL
   for (i32 i = ex.thread(); i < spec().num_ranks * pairs; i += ex.num_threads()) {
     // The next rank first, so that not all ranks store to rank 0 at once.
     const i32 destination = (rank + 1 + i / pairs) % spec().num_ranks;
-    const i32 pair = i % pairs;
+    const i32 pair = first + i % pairs;
     st_line_sys_pair(header_lines(spec, args, destination, rank) + pair,
                      {tagged(value(destination, 2 * pair), tag), tagged(value(destination, 2 * pair + 1), tag)});
   }
+}
+
+/// By one block: all of this rank's header to every rank, counts included.
+template <class Exec, class S, class Value>
+MOELINK_DEVICE void send_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch,
+                                 const Value& value) {
+  send_header_pairs(ex, spec, args, epoch, 0, header_pairs(spec, args.window.rank), value);
 }
 
 /// By one block, a block barrier after headers were stored: those that lie packed for remotes are handed over.
@@ -113,21 +123,26 @@ class SourceHeaders {
   template <class Exec>
   [[nodiscard]] MOELINK_DEVICE bool wait(const Exec& ex, const NvlinkDispatchArgs& args, u64 epoch, u32& clamped) {
     bool failed = false;
-    constexpr i32 kHeadPairs = DispatchHeader::kCounts / 2;
+    const i32 pairs = kHeaderHeadPairs + SourceScratch::row_stride(spec_()) / 2;
     // A call that reuses its routing has no counts.
-    const i32 pairs = args.format.reuse_routing != 0 ? kHeadPairs : kHeadPairs + SourceScratch::row_stride(spec_()) / 2;
+    const i32 end = args.format.reuse_routing != 0 ? kHeaderHeadPairs : pairs;
     MOELINK_NO_UNROLL
     for (i32 i = ex.thread(); i < spec_().num_ranks * pairs && !failed; i += ex.num_threads()) {
       const i32 source = i / pairs;
       const i32 pair = i % pairs;
-      if (pair >= header_pairs(spec_, source)) continue;
+      if (pair >= min_of(end, header_pairs(spec_, source))) continue;
       WordPair words{};
       failed = !wait_for_pair(args, epoch, source, pair, words);
       if (failed) break;
       clamped += store(args, source, 2 * pair, data_of(words.first));
       clamped += store(args, source, 2 * pair + 1, data_of(words.second));
+      // Of sources of one rank nothing else has to agree.
+      if (spec_().tp_size == 1 && pair == DispatchHeader::kFormat / 2) {
+        failed = !fits(args, epoch, source, WireFormat::unpacked(data_of(words.first)));
+      }
     }
-    return !ex.sync_block_or(failed) && agree(ex, args, epoch);
+    if (ex.sync_block_or(failed)) return false;
+    return spec_().tp_size == 1 || agree(ex, args, epoch);
   }
 
  private:
@@ -168,23 +183,28 @@ class SourceHeaders {
     return kept != value ? 1 : 0;
   }
 
-  /// By the block: whether every rank's call fits this one's; if not, that is a fault which names the rank.
+  /// Whether a rank's rows come as this call can take them; if not, that is a fault which names the rank.
+  MOELINK_DEVICE bool fits(const NvlinkDispatchArgs& args, u64 epoch, i32 source, const WireFormat& format) const {
+    WireFormat fitting = format;
+    fitting.payload = args.format.payload;
+    fitting.reuse_routing = args.format.reuse_routing;
+    if (!format.valid()) fitting.parts = 1;
+    if (const Remotes<S> remotes(spec_, args.remote); remotes.has(source)) {
+      fitting.log2_slots_per_flag = static_cast<u8>(remotes.log2_slots_per_chunk());
+      fitting.parts = 1;
+    }
+    return !differ(args, epoch, source, fitting.packed(), format.packed());
+  }
+
+  /// By the block: whether every rank's call fits this one's and those of its group; if not, that is a fault which names
+  /// the rank.
   template <class Exec>
   MOELINK_DEVICE bool agree(const Exec& ex, const NvlinkDispatchArgs& args, u64 epoch) const {
     bool differs = false;
     MOELINK_NO_UNROLL
     for (i32 source = ex.thread(); source < spec_().num_ranks && !differs; source += ex.num_threads()) {
       const i32 first_member = source / spec_().tp_size * spec_().tp_size;
-      const WireFormat format = WireFormat::unpacked(head_of_rank(source, DispatchHeader::kFormat));
-      WireFormat fitting = format;
-      fitting.payload = args.format.payload;
-      fitting.reuse_routing = args.format.reuse_routing;
-      if (!format.valid()) fitting.parts = 1;
-      if (const Remotes<S> remotes(spec_, args.remote); remotes.has(source)) {
-        fitting.log2_slots_per_flag = static_cast<u8>(remotes.log2_slots_per_chunk());
-        fitting.parts = 1;
-      }
-      differs = differ(args, epoch, source, fitting.packed(), format.packed());
+      differs = !fits(args, epoch, source, WireFormat::unpacked(head_of_rank(source, DispatchHeader::kFormat)));
       for (const i32 word : {DispatchHeader::kNumTokens, DispatchHeader::kFormat, DispatchHeader::kHash}) {
         // Between this rank and another member, the other one is named.
         const i32 peer = source == args.window.rank ? first_member : source;

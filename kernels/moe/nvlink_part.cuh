@@ -23,18 +23,14 @@ struct WireParts {
     const i32 bytes = static_cast<i32>(spec().row_bytes);
     log2_parts = max_of(floor_log2(static_cast<u32>(max_of(args.local.parts, 1))),
                         least_log2_parts(bytes, spec().token_bytes_per_byte()));
-    part_bytes = bytes_of_parts(bytes, log2_parts);
+    part_bytes = wire_part_bytes_log2(bytes, log2_parts);
   }
 
  private:
-  /// wire_part_bytes() without a division.
-  MOELINK_DEVICE static constexpr i32 bytes_of_parts(i32 bytes, i32 log2) {
-    return round_up((bytes + (1 << log2) - 1) >> log2, kWirePartUnit);
-  }
   /// A block holds a part as it reads it.
   MOELINK_DEVICE static constexpr i32 least_log2_parts(i32 bytes, i32 read_per_byte) {
     i32 log2 = 0;
-    while (bytes_of_parts(bytes, log2) > RowPart<Exec, S>::kMaxBytes / read_per_byte) ++log2;
+    while (wire_part_bytes_log2(bytes, log2) > RowPart<Exec, S>::kMaxBytes / read_per_byte) ++log2;
     return log2;
   }
 };

@@ -21,40 +21,25 @@ class Places {
         stride_(SourceScratch::row_stride(spec())) {
     const SourceScratch at(spec(), first_byte);
     rows_ = reinterpret_cast<u32*>(static_cast<u8*>(scratch) + at.rows);
-    warp_sums_ = reinterpret_cast<u32*>(static_cast<u8*>(scratch) + at.warp_sums);
   }
 
-  /// By the block, when SourceHeaders has the counts (which this overwrites). A block barrier is at its end.
+  /// By the first warp, when SourceHeaders has the counts (which this overwrites); for all threads after the next block
+  /// barrier. A lane has kAtOnce experts, which are neighbours.
   template <class Exec>
   MOELINK_DEVICE void make(const Exec& ex) const {
-    u32* carry = warp_sums_ + 32;  // rows of the experts of earlier rounds
-    u32 below = 0;
+    constexpr i32 kRound = kAtOnce * Exec::kWarpSize;
+    u32 below = 0;  // rows of the experts of earlier rounds
     MOELINK_NO_UNROLL
-    for (i32 from = 0; from < num_experts; from += ex.num_threads()) {
-      const i32 expert = from + ex.thread();
-      const bool exists = expert < num_experts;
-      u32 count = 0;
-      for (i32 group = 0; exists && group < num_groups; ++group) count += rows_[group * stride_ + expert];
-      u32 start = 0;
-      if (limits.packed()) {
-        const u32 wanted = limits.aligned(count);
-        start = below + block_exclusive_sum(ex, wanted, warp_sums_);
-        if (from + ex.num_threads() < num_experts) {
-          if (ex.thread() == ex.num_threads() - 1) *carry = start + wanted;
-          ex.sync_block();
-          below = *carry;
-        }
-      }
-      if (!exists) continue;
-      u32 row = limits.first(expert, start);
-      for (i32 group = 0; group < num_groups; ++group) {
-        const u32 rows = rows_[group * stride_ + expert];
-        rows_[group * stride_ + expert] = row;
-        row += rows;
-      }
-      rows_[num_groups * stride_ + expert] = row;
+    for (i32 from = 0; from < num_experts; from += kRound) {
+      const i32 expert = from + ex.lane() * kAtOnce;
+      u32 start[kAtOnce];
+      const u32 rows = count(expert, start);
+      const u32 before = warp_exclusive_sum(ex, rows);
+      MOELINK_UNROLL
+      for (i32 i = 0; i < kAtOnce; ++i) start[i] = limits.first(expert + i, below + before + start[i]);
+      if (expert < num_experts) place(expert, start);
+      below += warp_broadcast(ex, before + rows, Exec::kWarpSize - 1);
     }
-    ex.sync_block();
   }
 
   [[nodiscard]] MOELINK_DEVICE u32 first(i32 group, i32 expert) const { return rows_[group * stride_ + expert]; }
@@ -88,9 +73,50 @@ class Places {
   i32 num_groups;
 
  private:
+  static constexpr i32 kAtOnce = 4;
+  static_assert(sizeof(Vec16) == kAtOnce * sizeof(u32));
+
+  /// The counts, or first rows, of a group's experts [expert, expert + kAtOnce). A group's words are padded to that.
+  MOELINK_DEVICE Vec16& words(i32 group, i32 expert) const {
+    return *reinterpret_cast<Vec16*>(rows_ + group * stride_ + expert);
+  }
+
+  /// Of experts [expert, expert + kAtOnce): the sum of (aligned) counts of those before each, and of all. Zero from
+  /// num_experts on.
+  MOELINK_DEVICE u32 count(i32 expert, u32* start) const {
+    u32 counts[kAtOnce] = {};
+    MOELINK_NO_UNROLL
+    for (i32 group = 0; expert < num_experts && group < num_groups; ++group) {
+      const Vec16 of_group = words(group, expert);
+      counts[0] += of_group.x;
+      counts[1] += of_group.y;
+      counts[2] += of_group.z;
+      counts[3] += of_group.w;
+    }
+    u32 sum = 0;
+    MOELINK_UNROLL
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      start[i] = sum;
+      sum += expert + i < num_experts ? limits.aligned(counts[i]) : 0;
+    }
+    return sum;
+  }
+
+  /// Counts become first rows, group by group, from `row` on.
+  MOELINK_DEVICE void place(i32 expert, u32* row) const {
+    MOELINK_NO_UNROLL
+    for (i32 group = 0; group <= num_groups; ++group) {
+      const Vec16 counts = group < num_groups ? words(group, expert) : Vec16{0, 0, 0, 0};
+      words(group, expert) = {row[0], row[1], row[2], row[3]};
+      row[0] += counts.x;
+      row[1] += counts.y;
+      row[2] += counts.z;
+      row[3] += counts.w;
+    }
+  }
+
   i32 stride_;
   u32* rows_;
-  u32* warp_sums_;
 };
 
 /// By one block: offsets and counts, and per source how many entries found no room. Returns this thread's share of

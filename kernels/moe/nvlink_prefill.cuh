@@ -34,8 +34,9 @@ struct NvlinkPrefill {
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
     const bool keeps = ex.block() == 0;
-    const NvlinkEpoch epoch(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
-                            args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send, keeps);
+    NvlinkEpoch epoch(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
+                      args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send, keeps);
+    epoch.arrive();
     if (keeps && ex.thread() == 0 && !epoch.is_broken()) epoch.check_order(args.local.fault);
     const NvlinkPrefillScratch at(spec(), args.local.ring_bytes);
     u8* scratch = static_cast<u8*>(ex.scratch());
@@ -107,7 +108,8 @@ struct NvlinkPrefill {
     if (ex.block() == 0) relay_remote_headers(ex, spec, args, epoch);
     if (!headers.wait(ex, args, epoch, clamped)) return false;
     if (args.format.reuse_routing != 0) return true;
-    places.make(ex);
+    if (ex.warp() == 0) places.make(ex);
+    ex.sync_block();
     if (ex.block() != 0) return true;
     const u32 dropped = publish_places(ex, args, places);
     for (i32 group = ex.thread(); group < places.num_groups; group += ex.num_threads()) {
@@ -115,7 +117,7 @@ struct NvlinkPrefill {
       args.tables.source_tokens[group] = headers.num_tokens(group);
     }
     if (ex.sync_block_or((dropped | clamped) != 0)) {
-      u32* sum = reinterpret_cast<u32*>(static_cast<u8*>(ex.scratch()) + SourceScratch(spec(), 0).warp_sums);
+      u32* sum = reinterpret_cast<u32*>(static_cast<u8*>(ex.scratch()) + SourceScratch(spec(), 0).sum);
       report_block_sum(ex, &args.local.status->rows_over_capacity, dropped, sum);
       report_block_sum(ex, &args.local.status->peer_counts_clamped, clamped, sum);
     }

@@ -60,12 +60,9 @@ class ReceivedRows {
         if (first + i * step < end && !failed) failed = !wait(ex, locate(ex, first + i * step));
       }
       if (ex.sync_block_or(failed)) return false;
-      Fetched now(*this, ex, first);
+      MOELINK_NO_UNROLL
       for (u32 i = 0; i < kAtOnce && first + i * step < end; ++i) {
-        const u32 following = first + (i + 1) * step;
-        Fetched next(*this, ex, i + 1 < kAtOnce && following < end ? following : end);
-        place(ex, now, static_cast<i32>(i & 1U));
-        now = next;
+        place(ex, Fetched(*this, ex, first + i * step), static_cast<i32>(i & 1U));
       }
     }
     return true;
@@ -85,17 +82,14 @@ class ReceivedRows {
 
   /// A piece on its way from its slot: what each thread holds of it.
   struct Fetched {
-    /// By the block: begins to read piece `index`; none if there is no such piece.
+    /// By the block: begins to read piece `index`.
     MOELINK_DEVICE Fetched(const ReceivedRows& all, const Exec& ex, u32 index) : row(all.spec_), scales(all.spec_) {
-      if (index < all.items_[all.num_groups()]) load(all, ex, all.locate(ex, index));
-    }
-
-    MOELINK_DEVICE void load(const ReceivedRows& all, const Exec& ex, const Piece& from) {
+      const Piece from = all.locate(ex, index);
       const i32 rank = all.args_.window.rank;
       const u8* source = all.slots_.row(rank, from.group, from.slot);
       const u8* record = all.slots_.record(rank, from.group, from.slot);
       const i32 row_bytes = static_cast<i32>(all.spec_().row_bytes);
-      const i32 part_bytes = static_cast<i32>(wire_part_bytes(all.spec_().row_bytes, from.format.parts));
+      const i32 part_bytes = wire_part_bytes_log2(row_bytes, floor_log2(from.format.parts));
       const i32 share_bytes = ((part_bytes / 16 + (1 << from.log2_share) - 1) >> from.log2_share) * 16;
       const i32 part = from.piece >> from.log2_share;
       const i32 share = from.piece & ((1 << from.log2_share) - 1);
@@ -130,10 +124,10 @@ class ReceivedRows {
 
   /// Pieces of a source's rows, as a power of two: its parts, or so many that one fits a block.
   [[nodiscard]] MOELINK_DEVICE i32 log2_pieces(i32 group) const {
-    const i32 parts = headers_.format(group).parts;
-    i32 log2 = floor_log2(static_cast<u32>(parts));
-    const i64 part_bytes = wire_part_bytes(spec_().row_bytes, parts);
-    for (i64 bytes = part_bytes; bytes > RowPart<Exec, S>::kMaxBytes; bytes = ceil_div(bytes / 16, 2L) * 16) ++log2;
+    i32 log2 = floor_log2(headers_.format(group).parts);
+    for (i32 bytes = wire_part_bytes_log2(spec_().row_bytes, log2); bytes > RowPart<Exec, S>::kMaxBytes; ++log2) {
+      bytes = (bytes / 16 + 1) / 2 * 16;
+    }
     return log2;
   }
 

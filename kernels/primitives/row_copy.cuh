@@ -53,11 +53,23 @@ class RowPart {
   /// Weighted, if the spec says so, by `weights` (block scratch).
   MOELINK_DEVICE void store_all(const Exec& ex, u8* base, i64 row_stride_bytes, const i32* rows, const float* weights,
                                 bool streaming) const {
-#pragma unroll 4
-    for (int k = 0; k < S{}().top_k; ++k) {
-      const i64 row = rows[k];
-      const float weight = S{}().weighted != Element::none ? weights[k] : 1.0F;
-      if (row >= 0) store(ex, base + row * row_stride_bytes, weight, streaming);
+    // Several places are read before the first store: after it they would have to be read again.
+    constexpr int kTopK = S{}().top_k;
+    constexpr int kAtOnce = min_of(kTopK, 8);
+    MOELINK_NO_UNROLL
+    for (int first = 0; first < kTopK; first += kAtOnce) {
+      i32 places[kAtOnce];
+      float factors[kAtOnce];
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const bool exists = kTopK % kAtOnce == 0 || first + i < kTopK;
+        places[i] = exists ? rows[first + i] : -1;
+        factors[i] = exists && S{}().weighted != Element::none ? weights[first + i] : 1.0F;
+      }
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (places[i] >= 0) store(ex, base + static_cast<i64>(places[i]) * row_stride_bytes, factors[i], streaming);
+      }
     }
   }
 

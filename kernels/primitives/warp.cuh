@@ -34,6 +34,17 @@ MOELINK_DEVICE u32 warp_exclusive_sum(const Exec& ex, u32 value) {
 #endif
 }
 
+/// A value that all lanes have, as one that the compiler knows to be the same: in a uniform register, where it has them
+/// and lacks others.
+MOELINK_DEVICE u64 warp_uniform(u64 value) {
+#if MOELINK_ON_DEVICE
+  const u32 low = __reduce_or_sync(0xffffffffu, static_cast<u32>(value));
+  return static_cast<u64>(__reduce_or_sync(0xffffffffu, static_cast<u32>(value >> 32))) << 32 | low;
+#else
+  return value;
+#endif
+}
+
 /// The value of one lane, in every lane.
 template <class Exec>
 MOELINK_DEVICE u32 warp_broadcast(const Exec&, u32 value, int from_lane) {
@@ -70,6 +81,16 @@ MOELINK_DEVICE void scratch_add(const Exec&, u32* counter, u32 value) {
   atomicAdd(counter, value);
 #else
   *counter += value;
+#endif
+}
+
+/// Sets bits of a word in block scratch that other threads of the block set bits of as well.
+template <class Exec>
+MOELINK_DEVICE void scratch_or(const Exec&, u32* word, u32 bits) {
+#if MOELINK_ON_DEVICE
+  atomicOr(word, bits);
+#else
+  *word |= bits;
 #endif
 }
 

@@ -141,6 +141,21 @@ struct alignas(16) WordPair {
   u64 first, second;
 };
 
+/// Two neighbouring words by one instruction, without order. Each is read whole; the two may be of different times.
+MOELINK_DEVICE WordPair ld_relaxed_gpu_pair(const WordPair* address) {
+  WordPair value{};
+#if MOELINK_ON_DEVICE
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(value.first), "=l"(value.second)
+               : "l"(address)
+               : "memory");
+#else
+  value.first = atomic_word(&address->first).load(std::memory_order_relaxed);
+  value.second = atomic_word(&address->second).load(std::memory_order_relaxed);
+#endif
+  return value;
+}
+
 /// Two neighbouring words by one instruction. Each is read whole; the two may be of different times. For lines that
 /// carry their epoch inside: the reader compares the epoch in each word.
 MOELINK_DEVICE WordPair ld_relaxed_sys_pair(const WordPair* address) {

@@ -16,7 +16,8 @@ struct CombineHeadersOf {
 
   template <class Exec, class S>
   static void run(const Exec& ex, S spec, const Args& args) {
-    const NvlinkEpoch epoch(args.tables, NvlinkPhase::combine_send, NvlinkPhase::combine_receive, ex.block() == 0);
+    NvlinkEpoch epoch(args.tables, NvlinkPhase::combine_send, NvlinkPhase::combine_receive, ex.block() == 0);
+    epoch.arrive();
     if (ex.block() != 0) return;
     epoch.check_order(args.local.fault);
     const u32 tag = tag_of(epoch.value());
@@ -45,7 +46,8 @@ struct DispatchHeaders {
 
   template <class Exec, class S>
   static void run(const Exec& ex, S spec, const Args& args) {
-    const NvlinkEpoch epoch(args.tables, NvlinkPhase::dispatch_send, NvlinkPhase::dispatch_receive, ex.block() == 0);
+    NvlinkEpoch epoch(args.tables, NvlinkPhase::dispatch_send, NvlinkPhase::dispatch_receive, ex.block() == 0);
+    epoch.arrive();
     const bool keeps = ex.block() == 0;
     SourceHeaders<S> headers(spec, ex.scratch(), 0);
     Places<S> places(spec, args, ex.scratch(), 0);
