@@ -18,17 +18,31 @@ inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3, .teams_of_man
 /// Threads that work on one row together.
 inline constexpr i32 kCombineTeamThreads = 128;
 
-/// Scratch of a team: four words, then what it has summed of one row of its own, as much as fits.
+/// Scratch of a team: four words; what it has summed of one row of its own, as much as fits (on the host instead a
+/// pointer for each rank); and for each of its warps the slots of a token at each rank.
 struct CombineTeamScratch {
   static constexpr i32 kWordBytes = 16;
   static constexpr i32 kMostHeldBytes = 32 << 10;
   i32 held_bytes;
+  i32 slots;  ///< i32[warps][slots_stride()]
   i32 total;
 
   MOELINK_DEVICE constexpr explicit CombineTeamScratch(const NvlinkCombineSpec& spec)
-      : held_bytes(static_cast<i32>(min_of(round_up(spec.hidden * bytes_of(spec.partial), kCombineTeamThreads * 32L),
-                                           static_cast<i64>(kMostHeldBytes)))),
-        total(kWordBytes + held_bytes) {}
+      : held_bytes(held_bytes_of(spec)),
+        slots(kWordBytes + held_bytes),
+        total(slots + kCombineTeamThreads / 32 * slots_stride(spec) * 4) {}
+
+  MOELINK_DEVICE static constexpr i32 slots_stride(const NvlinkCombineSpec& spec) {
+    return round_up(spec.num_ranks, 4);
+  }
+
+ private:
+  /// A block of the host is one thread.
+  MOELINK_DEVICE static constexpr i32 held_bytes_of(const NvlinkCombineSpec& spec) {
+    if (spec.threads <= 1) return round_up(spec.num_ranks * static_cast<i32>(sizeof(void*)), 16);
+    const i64 row_bytes = round_up(spec.hidden * bytes_of(spec.partial), kCombineTeamThreads * 32L);
+    return static_cast<i32>(min_of(row_bytes, static_cast<i64>(kMostHeldBytes)));
+  }
 };
 
 /// Block size. `whole_sms`: a block has an SM for itself, and as many teams as fit; if not, one team.
@@ -46,9 +60,7 @@ constexpr i32 combine_teams(const NvlinkCombineSpec& spec, const LocalDevice& de
 
 /// Scratch of one block.
 constexpr i32 combine_scratch_bytes(const NvlinkCombineSpec& spec, const LocalDevice& device) {
-  const i32 pointers = device.is_host ? spec.num_ranks * static_cast<i32>(sizeof(void*)) : 0;
-  const i32 team_bytes = device.is_host ? CombineTeamScratch::kWordBytes : CombineTeamScratch(spec).total;
-  return combine_teams(spec, device) * team_bytes + pointers;
+  return combine_teams(spec, device) * CombineTeamScratch(spec).total;
 }
 
 struct NvlinkCombinePlan {

@@ -67,7 +67,7 @@ MOELINK_DEVICE bool sum_line_partials(S spec, const PartialSum& sum, const Resul
     MOELINK_UNROLL
     for (int j = 0; j < kAtOnce; ++j) {
       const int rank = first + j;
-      slots[j] = rank < kSpec.num_ranks ? sum.slot_of_rank[rank * sum.stride] : -1;
+      slots[j] = rank < kSpec.num_ranks ? sum.slot_of_rank[rank] : -1;
       if (static_cast<u64>(slots[j]) >= static_cast<u64>(args.shape.line_tokens)) slots[j] = -1;
       if (slots[j] < 0 || rank == sum.rank) continue;
       lines.look(

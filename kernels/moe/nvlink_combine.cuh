@@ -55,12 +55,15 @@ struct NvlinkCombine {
   MOELINK_DEVICE static void run_block(const Exec& ex, S spec, const Args& args) {
     NvlinkEpoch call(args.tables, args.sends != 0 ? NvlinkPhase::combine_send : NvlinkPhase::combine_receive,
                      args.receives != 0 ? NvlinkPhase::combine_receive : NvlinkPhase::combine_send, ex.block() == 0);
+    const SourceCounts<Exec, S> counts(ex, spec, args);
+    const i32 num_tokens =
+        static_cast<i32>(ld_relaxed_gpu(reinterpret_cast<const u32*>(args.local.num_tokens_snapshot)));
     call.arrive();
     const u64 epoch = call.value();
     // After a dispatch that ended with a fault the epoch is that of the call before, whose flags have all come.
     const i32 own_group = args.window.rank / spec().tp_size;
-    const bool has_dispatch = args.tables.num_received[own_group] != NvlinkTables::kNoDispatch;
-    const bool has_few = has_few_tokens(args, own_group);
+    const bool has_dispatch = counts.received(own_group) != NvlinkTables::kNoDispatch;
+    const bool has_few = counts.has_few_tokens(own_group);
     const bool gets_lines = spec().may_have_lines() && has_few && !clears_lines(epoch);
     if (call.is_broken() || !has_dispatch) return leave(ex, call);
     const bool is_keeper = ex.block() == 0;
@@ -68,8 +71,8 @@ struct NvlinkCombine {
       return leave(ex, call);
     }
     if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
-    CombineSends<Exec, S> sends(ex, spec, args, epoch);
-    CombineSums<Exec, S> sums(ex, spec, args, false);
+    CombineSends<Exec, S> sends(ex, spec, args, counts, epoch);
+    CombineSums<Exec, S> sums(ex, spec, args, num_tokens, false);
     if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
     bool is_whole = true;        // no fault so far
     bool knows_headers = false;  // keeper: has waited for the others'
@@ -112,7 +115,7 @@ struct NvlinkCombine {
     if (args.receives != 0) {
       if (clears_lines(epoch)) clear_lines(ex, spec, args);
       if (spec().tp_size > 1) {
-        CombineSums<Exec, S> copies(ex, spec, args, true);
+        CombineSums<Exec, S> copies(ex, spec, args, num_tokens, true);
         for (; is_whole && copies.has(); copies.advance()) {
           is_whole = copy_result(ex, spec, args, copies.piece(spec), epoch);
         }
@@ -302,14 +305,16 @@ struct NvlinkCombine {
   MOELINK_DEVICE static bool for_each_flag(const Exec& ex, S spec, const Args& args, const RowPiece& piece,
                                            Poll&& poll) {
     const Remotes<S> remotes(spec, args.remote);
+    const i32 log2_parts = floor_log2(static_cast<u32>(piece.num_parts));  // a power of two
     bool all = true;
-    for (i32 i = ex.lane(); i < spec().num_ranks * piece.num_parts; i += Exec::kWarpSize) {
-      const i32 rank = i / piece.num_parts;
+    MOELINK_NO_UNROLL
+    for (i32 i = ex.lane(); i < spec().num_ranks << log2_parts; i += Exec::kWarpSize) {
+      const i32 rank = i >> log2_parts;
       const i64 slot = args.tables.slot_of_token[rank * args.shape.max_tokens + piece.index];
       if (rank == args.window.rank || static_cast<u64>(slot) >= static_cast<u64>(args.shape.max_tokens)) continue;
       const u64* flag = remotes.has(rank) ? remotes.row_flag(kCombinePuts, rank, static_cast<i32>(slot))
                                           : flags_of(spec, args, args.window.rank, rank) + slot * kMaxWireParts +
-                                                piece.first_part + i % piece.num_parts;
+                                                piece.first_part + (i & (piece.num_parts - 1));
       all = all && poll(rank, flag);
     }
     return all;
@@ -321,6 +326,20 @@ struct NvlinkCombine {
     return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
+  /// By a warp: the slot of a token at each rank, or what is none, in scratch that is the warp's own: all in one trip to
+  /// memory.
+  template <class Exec, class S>
+  MOELINK_DEVICE static const i32* slots_of_token(const Exec& ex, S spec, const Args& args, i32 token) {
+    i32* const slots = reinterpret_cast<i32*>(static_cast<u8*>(ex.scratch()) + CombineTeamScratch(spec()).slots) +
+                       ex.warp() * CombineTeamScratch::slots_stride(spec());
+    ex.sync_warp();  // those of the last token are not read any more
+    for (i32 rank = ex.lane(); rank < spec().num_ranks; rank += Exec::kWarpSize) {
+      slots[rank] = args.tables.slot_of_token[rank * args.shape.max_tokens + token];
+    }
+    ex.sync_warp();
+    return slots;
+  }
+
   /// By the block; false: a fault. `gets_lines`: partials come as lines. `arrived`: they are known to be here.
   /// `before_wait()` is called once, when own rows are summed.
   template <class Exec, class S, class BeforeWait>
@@ -328,14 +347,14 @@ struct NvlinkCombine {
                                        bool gets_lines, bool arrived, BeforeWait&& before_wait) {
     const i64 token = piece.index;
     const i64 slots = args.shape.max_tokens;
-    const i64 own_slot = args.tables.slot_of_token[args.window.rank * slots + token];
+    const i32* const slot_of_rank = slots_of_token(ex, spec, args, piece.index);
+    const i32 own_slot = slot_of_rank[args.window.rank];
     PartialSum sum{.own = rows_of(args, 0),
                    .partials = args.window.template at<u8>(args.window.rank, args.layout.partial_rows.offset_bytes,
                                                            spec().num_ranks),
                    .pitch_bytes = args.shape.partial_pitch_bytes,
                    .remote = &args.remote,
-                   .slot_of_rank = args.tables.slot_of_token + token,
-                   .stride = slots,
+                   .slot_of_rank = slot_of_rank,
                    .slots = slots,
                    .rank = args.window.rank,
                    .lines = gets_lines ? &args : nullptr,

@@ -23,11 +23,57 @@ struct CombineSend {
   bool as_lines = false;
 };
 
-/// Whether a source has so few tokens that partials for it may be lines: the same at both ends, and no slot is past
-/// their region, whatever the tables say.
-MOELINK_DEVICE bool has_few_tokens(const NvlinkCombineArgs& args, i32 group) {
-  return max_of(args.tables.source_tokens[group], args.tables.num_received[group]) <= args.shape.line_tokens;
-}
+/// What dispatch left of every source: how many of its tokens came here, and how many it has. Asked for on entry, a lane
+/// a source, so that one trip to memory brings all. Used by whole warps.
+template <class Exec, class S>
+class SourceCounts {
+ public:
+  MOELINK_DEVICE SourceCounts(const Exec& ex, S spec, const NvlinkCombineArgs& args)
+      : ex_(ex), spec_(spec), args_(args) {
+    if (!is_in_lanes() || ex.lane() >= num_groups()) return;
+    received_ = args.tables.num_received[ex.lane()];
+    tokens_ = args.tables.source_tokens[ex.lane()];
+  }
+
+  [[nodiscard]] MOELINK_DEVICE i32 num_groups() const { return spec_().num_ranks / spec_().tp_size; }
+  /// NvlinkTables::kNoDispatch after a dispatch that failed.
+  [[nodiscard]] MOELINK_DEVICE i32 received(i32 group) const {
+    return is_in_lanes() ? of_lane(received_, group) : args_.tables.num_received[group];
+  }
+  /// Slots that a source uses here.
+  [[nodiscard]] MOELINK_DEVICE i32 slots(i32 group) const { return as_slots(received(group)); }
+  /// The most that any of them uses; `but`: not counted.
+  [[nodiscard]] MOELINK_DEVICE i32 most_slots(i32 but) const {
+    if (is_in_lanes()) {
+      const bool counts = ex_.lane() < num_groups() && ex_.lane() != but;
+      return static_cast<i32>(warp_max(ex_, static_cast<u32>(counts ? as_slots(received_) : 0)));
+    }
+    i32 most = 0;
+    for (i32 group = 0; group < num_groups(); ++group) most = max_of(most, group == but ? 0 : slots(group));
+    return most;
+  }
+  /// Whether a source has so few tokens that partials for it may be lines: the same at both ends, and no slot is past
+  /// their region, whatever the tables say.
+  [[nodiscard]] MOELINK_DEVICE bool has_few_tokens(i32 group) const {
+    const i32 tokens = is_in_lanes() ? of_lane(tokens_, group) : args_.tables.source_tokens[group];
+    return max_of(tokens, received(group)) <= args_.shape.line_tokens;
+  }
+
+ private:
+  [[nodiscard]] MOELINK_DEVICE bool is_in_lanes() const { return num_groups() <= Exec::kWarpSize; }
+  [[nodiscard]] MOELINK_DEVICE i32 of_lane(i32 value, i32 lane) const {
+    return static_cast<i32>(warp_broadcast(ex_, static_cast<u32>(value), lane));
+  }
+  [[nodiscard]] MOELINK_DEVICE i32 as_slots(i32 received) const {
+    return min_of(max_of(received, 0), static_cast<i32>(args_.shape.max_tokens));
+  }
+
+  const Exec& ex_;
+  S spec_;
+  const NvlinkCombineArgs& args_;
+  i32 received_ = 0;  ///< of the source that is this lane's
+  i32 tokens_ = 0;    ///< likewise
+};
 
 /// How rows are cut: elements of wire parts.
 template <class S>
@@ -42,34 +88,33 @@ MOELINK_DEVICE i32 first_element_of_part(S spec, i32 part) {
 template <class Exec, class S>
 class CombineSends {
  public:
-  MOELINK_DEVICE CombineSends(const Exec& ex, S spec, const NvlinkCombineArgs& args, u64 epoch)
-      : ex_(ex), args_(args), log2_blocks_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))) {
-    const i32 groups = spec().num_ranks / spec().tp_size;
+  MOELINK_DEVICE CombineSends(const Exec& ex, S spec, const NvlinkCombineArgs& args,
+                              const SourceCounts<Exec, S>& counts, u64 epoch)
+      : args_(args),
+        counts_(counts),
+        num_blocks_(ex.num_blocks()),
+        log2_blocks_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))),
+        turn_(ex.block()) {
     own_group_ = args.window.rank / spec().tp_size;
-    num_sources_ = spec().tp_size > 1 ? groups : groups - 1;  // own tokens stay, but their home may be another member
-    num_groups_ = groups;
+    // Own tokens stay, but with members their home may be another.
+    num_sources_ = spec().tp_size > 1 ? counts.num_groups() : counts.num_groups() - 1;
+    may_have_lines_ = spec().may_have_lines() && !clears_lines(epoch);
     if (args.sends == 0) return;
-    i32 most_slots = 0;
-    const bool may_have_lines = spec().may_have_lines() && !clears_lines(epoch);
-    for (i32 i = 0; i < num_sources_; ++i) {
-      most_slots = max_of(most_slots, slots_of(source(i)));
-      if (may_have_lines && has_few_tokens(args, source(i))) few_tokens_ |= u64{1} << static_cast<u32>(i);
-    }
-    num_items_ = (most_slots * num_sources_) << log2_blocks_;
+    // The host sees to it that 32 bits are enough.
+    num_items_ = (counts.most_slots(spec().tp_size > 1 ? -1 : own_group_) * num_sources_) << log2_blocks_;
   }
 
-  /// The block's next piece; false: there is none. The same in all threads.
+  /// The block's next piece; false: there is none. The same in all threads, which all ask.
   MOELINK_DEVICE bool next(S spec, CombineSend& send) {
-    for (;; ++round_) {
-      const i32 first = round_ * ex_.num_blocks();
-      if (first >= num_items_) return false;
-      const i32 item = first + (ex_.block() + round_) % ex_.num_blocks();
+    while (first_ < num_items_) {
+      const i32 item = first_ + turn_;
+      first_ += num_blocks_;
+      turn_ = turn_ + 1 == num_blocks_ ? 0 : turn_ + 1;
       if (item >= num_items_) continue;
       const u32 row = static_cast<u32>(item >> log2_blocks_);
       const i32 slot = static_cast<i32>(row / static_cast<u32>(num_sources_));
-      const u32 turn = row % static_cast<u32>(num_sources_);
-      const i32 group = source(static_cast<i32>(turn));
-      if (slot >= slots_of(group)) continue;
+      const i32 group = source(static_cast<i32>(row % static_cast<u32>(num_sources_)));
+      if (slot >= counts_.slots(group)) continue;
       i32 home = group * spec().tp_size;
       if (spec().tp_size > 1) {
         const i32 token = args_.tables.received_token[group * args_.shape.max_tokens + slot];
@@ -78,42 +123,42 @@ class CombineSends {
       }
       const i32 parts = partial_parts(spec().hidden) >> log2_blocks_;
       const RowPiece piece{slot, (item & ((1 << log2_blocks_) - 1)) * parts, parts};
-      send = {group, home, piece, (few_tokens_ >> (turn % kMaxLineSources) & 1U) != 0};
-      ++round_;
+      send = {group, home, piece, may_have_lines_ && counts_.has_few_tokens(group)};
       return true;
     }
+    return false;
   }
 
  private:
-  MOELINK_DEVICE i32 source(i32 i) const { return (own_group_ + 1 + i) % num_groups_; }
-  MOELINK_DEVICE i32 slots_of(i32 group) const {
-    return min_of(max_of(args_.tables.num_received[group], 0), static_cast<i32>(args_.shape.max_tokens));
-  }
+  [[nodiscard]] MOELINK_DEVICE i32 source(i32 i) const { return (own_group_ + 1 + i) % counts_.num_groups(); }
 
-  const Exec& ex_;
   const NvlinkCombineArgs& args_;
+  const SourceCounts<Exec, S>& counts_;
+  i32 num_blocks_;
   i32 log2_blocks_;
   i32 own_group_ = 0;
-  i32 num_groups_ = 0;
   i32 num_sources_ = 0;
-  i32 num_items_ = 0;  // the host sees to it that 32 bits are enough
-  i32 round_ = 0;
-  u64 few_tokens_ = 0;  // bit i: partials for source(i) are lines
+  i32 num_items_ = 0;
+  i32 first_ = 0;  ///< item of the round
+  i32 turn_;       ///< this block's in it
+  bool may_have_lines_ = false;
 };
 
 /// The tokens that one block sums: those whose home is this rank; or, `copies`, those that other members sum.
 template <class Exec, class S>
 class CombineSums {
  public:
-  MOELINK_DEVICE CombineSums(const Exec& ex, S spec, const NvlinkCombineArgs& args, bool copies)
+  /// `num_tokens`: as dispatch left it.
+  MOELINK_DEVICE CombineSums(const Exec& ex, S spec, const NvlinkCombineArgs& args, i32 num_tokens, bool copies)
       : num_blocks_(ex.num_blocks()),
         member_(args.window.rank % spec().tp_size),
         log2_blocks_(floor_log2(static_cast<u32>(max_of(args.sum_blocks, 1)))),
         copies_(copies) {
-    const i32 tokens = min_of(max_of(*args.local.num_tokens_snapshot, 0), args.local.num_tokens);
+    const i32 tokens = min_of(max_of(num_tokens, 0), args.local.num_tokens);
     const i32 own = (tokens - member_ + spec().tp_size - 1) / spec().tp_size;
     num_items_ = (copies ? tokens - own : own) << log2_blocks_;
-    const i32 first = args.first_sum_block % ex.num_blocks();
+    i32 first = args.first_sum_block;
+    if (first >= ex.num_blocks()) first %= ex.num_blocks();
     item_ = ex.block() - first + (ex.block() < first ? ex.num_blocks() : 0);
   }
 

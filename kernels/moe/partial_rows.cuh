@@ -13,8 +13,7 @@ struct PartialSum {
   const u8* partials;  ///< that of peer number d is at partials + (d * slots + its slot) * pitch
   i64 pitch_bytes;
   const RemoteArgs* remote;  ///< where those of remotes are
-  const i32* slot_of_rank;   ///< [num_ranks], `stride` apart: outside [0, slots): that rank has nothing
-  i64 stride;
+  const i32* slot_of_rank;   ///< [num_ranks]: outside [0, slots): that rank has nothing
   i64 slots;
   i32 rank;                        ///< this one: its slot says whether it has rows
   const NvlinkCombineArgs* lines;  ///< partials are lines of `epoch`; null: they are rows
@@ -53,7 +52,8 @@ struct ResultCopies {
   }
 };
 
-/// Block scratch that keeps what a block has summed of one row of its own, as much as fits. (Not used on the host.)
+/// Block scratch that keeps what a block has summed of one row of its own, as much as fits. (On the host: a pointer for
+/// each rank.)
 struct HeldPartial {
   u8* bytes;
   i32 size_bytes;  ///< at least what all threads hold at once

@@ -73,7 +73,7 @@ MOELINK_DEVICE bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, 
   const auto load_slots = [&](int first) {
     MOELINK_UNROLL
     for (int j = 0; j < kRanksAtOnce; ++j) {
-      if (first + j < kSpec.num_ranks) slots[j] = sum.slot_of_rank[(first + j) * sum.stride];
+      if (first + j < kSpec.num_ranks) slots[j] = sum.slot_of_rank[first + j];
     }
   };
   load_slots(0);
@@ -195,16 +195,16 @@ void store_own_partial(const Exec& ex, S spec, const RowSum& sum, i64 begin, i64
 }
 
 template <class Exec, class S, class Arrived>
-bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCopies& copies, i64 begin, i64 end,
-                  const HeldPartial&, Arrived&& arrived) {
+bool sum_partials(const Exec&, S spec, const PartialSum& sum, const ResultCopies& copies, i64 begin, i64 end,
+                  const HeldPartial& held, Arrived&& arrived) {
   if (begin >= end) return true;
   if (!arrived()) return false;
   const i64 in_bytes = bytes_of(spec().input);
   const i64 partial_bytes = bytes_of(spec().partial);
   const i64 out_bytes = bytes_of(spec().output);
   alignas(64) u8 own[kHostTileElements * 4];
-  // Scratch: a pointer per rank.
-  const auto slot_of = [&](int rank) -> i64 { return sum.slot_of_rank[rank * sum.stride]; };
+  // `held`: a pointer per rank.
+  const auto slot_of = [&](int rank) -> i64 { return sum.slot_of_rank[rank]; };
   for (i64 first = begin; first < end; first += kHostTileElements) {
     const i64 count = min_of(kHostTileElements, end - first);
     if (sum.own.indices != nullptr) {
@@ -223,7 +223,7 @@ bool sum_partials(const Exec& ex, S spec, const PartialSum& sum, const ResultCop
                        .accumulate = false,
                        .streaming = false});
     }
-    const u8** partials = static_cast<const u8**>(ex.scratch());
+    const u8** partials = reinterpret_cast<const u8**>(held.bytes);
     for (int rank = 0; rank < spec().num_ranks; ++rank) {
       const i64 slot = slot_of(rank);
       const bool are_lines = sum.lines != nullptr;

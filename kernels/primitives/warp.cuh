@@ -16,6 +16,16 @@ MOELINK_DEVICE u32 warp_sum(const Exec&, u32 value) {
 #endif
 }
 
+/// The largest over the warp, in every lane.
+template <class Exec>
+MOELINK_DEVICE u32 warp_max(const Exec&, u32 value) {
+#if MOELINK_ON_DEVICE
+  return __reduce_max_sync(0xffffffffu, value);
+#else
+  return value;
+#endif
+}
+
 /// The sum over the lanes before this one.
 template <class Exec>
 MOELINK_DEVICE u32 warp_exclusive_sum(const Exec& ex, u32 value) {
