@@ -28,11 +28,12 @@ constexpr const NvlinkDecodeTuning& nvlink_decode_tuning_for(const LocalDevice& 
 constexpr NvlinkDispatchSpec with_decode_threads(NvlinkDispatchSpec spec, const LocalDevice& device) {
   spec.threads = nvlink_decode_tuning_for(device).threads;
   // Ranks that share a GPU need room for each other's blocks: four of an SM's are two for each of two ranks. What takes
-  // registers (scales, products, groups, remotes, divisions) leaves room for fewer without spills.
-  const bool is_plain =
-      spec.scale_bytes == 0 && spec.weighted == Element::none && spec.tp_size == 1 && !spec.has_remotes;
+  // registers (products, groups, remotes, divisions, scales with rows that are not short) leaves room for fewer without
+  // spills.
+  const bool is_plain = spec.weighted == Element::none && spec.tp_size == 1 && !spec.has_remotes;
   const bool divides = spec.top_k % 4 != 0 || (spec.num_ranks & (spec.num_ranks - 1)) != 0;
-  const bool is_small = spec.top_k % 8 == 0 && spec.top_k <= 16 && spec.num_ranks <= 16 && !divides;
+  const bool brings_scales = spec.scale_bytes != 0 && spec.quantize == QuantFormat::none;
+  const bool is_small = spec.top_k % 8 == 0 && spec.top_k <= 16 && spec.num_ranks <= 16 && !divides && !brings_scales;
   spec.blocks_per_sm = device.is_host ? 1 : is_plain && is_small ? 4 : is_plain && !divides ? 3 : 2;
   return spec;
 }

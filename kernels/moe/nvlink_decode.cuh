@@ -70,6 +70,7 @@ struct NvlinkDecode {
       read_token_count();
       if (!reuses()) tokens_.count(ex_, ids, num_tokens_);
       epoch_.arrive();
+      if (loaded_ >= 0) part_.quantize(ex_, spec_);
       if (epoch_.is_broken()) return leave();
       if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
       if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
@@ -121,6 +122,12 @@ struct NvlinkDecode {
     MOELINK_DEVICE void load_part(i32 index) {
       part_.load(ex_, spec_, args_.local, parts_, index, reuses() ? nullptr : args_.local.weights);
       loaded_ = index;
+    }
+    /// Has part `index` as it will be stored.
+    MOELINK_DEVICE void hold_part(i32 index) {
+      if (index == loaded_) return;
+      load_part(index);
+      part_.quantize(ex_, spec_);
     }
 
     /// By the block: this token's slots (and ranks of its entries) in scratch, unless they are there from before.
@@ -196,7 +203,7 @@ struct NvlinkDecode {
     }
 
     MOELINK_DEVICE void send_part(i32 index) {
-      if (index != loaded_) load_part(index);
+      hold_part(index);
       const i32 token = part_.token();
       if (token >= num_tokens_) return;
       find(token);
@@ -316,7 +323,7 @@ struct NvlinkDecode {
 
     /// A part of an own token to its rows here.
     MOELINK_DEVICE void place_part(const Places<S>& places, i32 index) {
-      if (index != loaded_) load_part(index);
+      hold_part(index);
       const i32 token = part_.token();
       if (token >= num_tokens_) return;
       find(token);

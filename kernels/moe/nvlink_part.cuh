@@ -57,7 +57,6 @@ class WirePart {
         static_cast<const u8*>(args.tokens) + token * args.token_stride_bytes + first_byte_ * read_per_byte;
     if (spec().quantize != QuantFormat::none) {
       quantized_.load(ex, source, bytes * read_per_byte, args.tensor_scale);
-      is_raw_ = true;
     } else {
       row_.load(ex, source, bytes);
     }
@@ -74,10 +73,14 @@ class WirePart {
   /// Weight `k`, for the thread k % num_threads.
   [[nodiscard]] MOELINK_DEVICE float weight(int k) const { return weights_.get(k); }
 
+  /// By the block, once per load: makes of what was read what will be stored.
+  MOELINK_DEVICE void quantize(const Exec& ex, S spec) {
+    if (spec().quantize != QuantFormat::none) quantized_.quantize(ex, spec);
+  }
+
   /// By the block: stores the part, not weighted, into a slot's row; scales go behind it.
   MOELINK_DEVICE void send(const Exec& ex, S spec, const LocalDispatchArgs& args, u8* slot_row) {
     if (spec().quantize != QuantFormat::none) {
-      quantize(ex, spec);
       return quantized_.send(ex, spec, slot_row, slot_row + spec().row_bytes, first_element(spec));
     }
     row_.send(ex, slot_row + first_byte_);
@@ -88,7 +91,6 @@ class WirePart {
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
                             const float* weights) {
     if (spec().quantize != QuantFormat::none) {
-      quantize(ex, spec);
       return quantized_.store_all(ex, spec,
                                   {.rows = static_cast<u8*>(args.rows),
                                    .row_stride_bytes = args.row_stride_bytes,
@@ -106,15 +108,9 @@ class WirePart {
   [[nodiscard]] MOELINK_DEVICE i32 first_element(S spec) const {
     return first_byte_ * (spec().token_bytes_per_byte() / 2);
   }
-  /// Once per load: a part may go to several ranks, and to rows here.
-  MOELINK_DEVICE void quantize(const Exec& ex, S spec) {
-    if (is_raw_) quantized_.quantize(ex, spec);
-    is_raw_ = false;
-  }
 
   RowPart<Exec, S> row_;
   QuantizedPart<Exec, S> quantized_;  ///< instead of row_, if the spec says so
-  bool is_raw_ = false;
   ScalePart<Exec, S> scales_;
   Held<Exec, float> weights_;
   i32 token_ = 0;

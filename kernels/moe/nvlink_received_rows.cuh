@@ -71,6 +71,7 @@ class ReceivedRows {
  private:
   /// Pieces that a block waits for together: one per warp.
   static constexpr u32 kAtOnce = Exec::kIsDevice ? 8 : 1;
+  using Row = ReceivedPart<Exec, S>;
 
   struct Piece {
     i32 group;
@@ -111,7 +112,7 @@ class ReceivedRows {
     i32 slot = 0;
     i32 first_byte = 0;
     i32 token = 0;
-    RowPart<Exec, S> row;
+    Row row;
     ScalePart<Exec, S> scales;
     Held<Exec, SlotEntry> entries;
   };
@@ -125,7 +126,7 @@ class ReceivedRows {
   /// Pieces of a source's rows, as a power of two: its parts, or so many that one fits a block.
   [[nodiscard]] MOELINK_DEVICE i32 log2_pieces(i32 group) const {
     i32 log2 = floor_log2(headers_.format(group).parts);
-    for (i32 bytes = wire_part_bytes_log2(spec_().row_bytes, log2); bytes > RowPart<Exec, S>::kMaxBytes; ++log2) {
+    for (i32 bytes = wire_part_bytes_log2(spec_().row_bytes, log2); bytes > Row::kMaxBytes; ++log2) {
       bytes = (bytes / 16 + 1) / 2 * 16;
     }
     return log2;

@@ -10,6 +10,7 @@
 
 #include "moelink/device/primitives/packed.cuh"
 #include "moelink/device/ptx/vector.cuh"
+#include "moelink/protocol/quant.hpp"
 #include "moelink/protocol/types.hpp"
 #if !MOELINK_ON_DEVICE
 #include "moelink/device/primitives/host_rows.hpp"
@@ -19,10 +20,10 @@ namespace moelink {
 
 #if MOELINK_ON_DEVICE
 
-template <class Exec, class S>
+template <class Exec, class S, int kHeld = 2>
 class RowPart {
  public:
-  static constexpr int kVectors = 2;
+  static constexpr int kVectors = kHeld;
   static constexpr int kAccesses = kVectors / kWideVectors;
   static constexpr int kStep = S{}().threads * kWideBytes;  ///< bytes that the block moves by one access per thread
   static constexpr int kMaxBytes = kStep * kAccesses;
@@ -100,6 +101,11 @@ class RowPart {
   Vec16 held_[kVectors];
 };
 
+/// A part that somebody has sent. What was quantised on the way was cut by what was read, and is half as long at most:
+/// one access a thread, which saves registers.
+template <class Exec, class S>
+using ReceivedPart = RowPart<Exec, S, S{}().quantize == QuantFormat::none ? 2 : kWideVectors>;
+
 #else
 
 template <class Exec, class S>
@@ -132,6 +138,9 @@ class RowPart {
   const u8* source_ = nullptr;
   i32 bytes_ = 0;
 };
+
+template <class Exec, class S>
+using ReceivedPart = RowPart<Exec, S>;
 
 #endif
 

@@ -33,41 +33,49 @@ struct UnitOfBytes<1> {
   using Type = u8;
 };
 
+/// What a thread of a block holds of a token's scales while they are on their way: a register's worth, or more where
+/// there are too few threads.
+constexpr int held_scale_bytes(int unit_bytes, int scale_bytes, int threads) {
+  int bytes = min_of(unit_bytes, 4);
+  while (bytes < unit_bytes && scale_bytes > bytes * threads) bytes *= 2;
+  return bytes;
+}
+
 template <class Exec, class S>
 class ScalePart {
   static constexpr int kScaleBytes = S{}().scale_bytes;
   static constexpr int kUnitBytes = kScaleBytes == 0 ? 1 : min_of(16, kScaleBytes & -kScaleBytes);
   static constexpr int kUnits = kScaleBytes / kUnitBytes;
   using Unit = typename UnitOfBytes<kUnitBytes>::Type;
+  static constexpr int kHeldBytes = held_scale_bytes(kUnitBytes, kScaleBytes, S{}().threads);
+  static constexpr int kHeldUnits = kScaleBytes / kHeldBytes;
+  using Held = typename UnitOfBytes<kHeldBytes>::Type;
 
  public:
   MOELINK_DEVICE explicit ScalePart(S) {}
 
   /// By the block: begins to read one token's scales.
   MOELINK_DEVICE void load(const Exec& ex, const void* source) {
-    if constexpr (kUnits != 0) {
-      source_ = static_cast<const Unit*>(source);
-      if (ex.thread() < kUnits) held_ = source_[ex.thread()];
+    if constexpr (kHeldUnits != 0) {
+      source_ = static_cast<const Held*>(source);
+      if (ex.thread() < kHeldUnits) held_ = source_[ex.thread()];
     }
   }
   /// By the block: writes them to every row >= 0 of rows[0, count) (block scratch); `base` is row 0.
   MOELINK_DEVICE void store_all(const Exec& ex, u8* base, const i32* rows, int count) const {
-    if constexpr (kUnits != 0) {
+    if constexpr (kHeldUnits != 0) {
       for (int k = 0; k < count; ++k) {
         const i64 row = rows[k];
-        if (row < 0) continue;
-        Unit* units = reinterpret_cast<Unit*>(base + row * kScaleBytes);
-        if (ex.thread() < kUnits) units[ex.thread()] = held_;
-        for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+        if (row >= 0) send(ex, base + row * kScaleBytes);
       }
     }
   }
-  /// By the block: writes them to one place, for a peer to read.
+  /// By the block: writes them to one place.
   MOELINK_DEVICE void send(const Exec& ex, void* place) const {
-    if constexpr (kUnits != 0) {
-      Unit* units = static_cast<Unit*>(place);
-      if (ex.thread() < kUnits) units[ex.thread()] = held_;
-      for (int i = ex.thread() + ex.num_threads(); i < kUnits; i += ex.num_threads()) units[i] = source_[i];
+    if constexpr (kHeldUnits != 0) {
+      Held* held = static_cast<Held*>(place);
+      if (ex.thread() < kHeldUnits) held[ex.thread()] = held_;
+      for (int i = ex.thread() + ex.num_threads(); i < kHeldUnits; i += ex.num_threads()) held[i] = source_[i];
     }
   }
   /// By one thread: copies one token's scales.
@@ -81,8 +89,8 @@ class ScalePart {
   }
 
  private:
-  const Unit* source_ = nullptr;
-  Unit held_;
+  const Held* source_ = nullptr;
+  Held held_;
 };
 
 #else
