@@ -127,6 +127,9 @@ constexpr i64 max_decode_tokens(const LocalDispatchSpec& spec, const LocalDevice
 constexpr LocalDispatchSpec with_threads(LocalDispatchSpec spec, DispatchVariant variant, const LocalDevice& device) {
   const LocalTuning& tuning = tuning_for(device);
   spec.threads = variant == DispatchVariant::decode ? tuning.decode_threads : tuning.prefill_threads;
+  // As many threads again route while the others quantise (moe/local_decode.cuh).
+  const bool routes_apart = !device.is_host && variant == DispatchVariant::decode;
+  if (routes_apart && spec.quantize != QuantFormat::none) spec.threads *= 2;
   return spec;
 }
 constexpr LocalCombineSpec with_threads(LocalCombineSpec spec, const LocalDevice& device) {

@@ -16,6 +16,7 @@
 // Memory owned: block scratch (DecodeScratch). Nothing is kept between launches.
 #pragma once
 
+#include "moelink/device/exec/block_halves.cuh"
 #include "moelink/device/moe/experts.cuh"
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/moe/routing_digest.cuh"
@@ -24,6 +25,50 @@
 #include "moelink/protocol/local_scratch.hpp"
 
 namespace moelink {
+
+/// Who does what in a block: all threads do everything.
+template <bool kTwoHalves, class Exec, class S>
+struct DecodeRoles {
+  static constexpr bool kApart = false;
+  using Shape = PartShape<Exec, S>;
+  using Part = TokenPart<Exec, S>;
+  using Weights = TokenWeights<Exec>;
+
+  MOELINK_DEVICE static constexpr bool routes() { return true; }
+  MOELINK_DEVICE static constexpr bool moves() { return true; }
+  MOELINK_DEVICE static const Exec& router(const Exec& ex) { return ex; }
+  MOELINK_DEVICE static const Exec& mover(const Exec& ex) { return ex; }
+  MOELINK_DEVICE static S part_spec(S spec) { return spec; }
+};
+
+#if MOELINK_ON_DEVICE
+
+/// The first half of the threads routes while the second quantises what it has read. Both wait for memory first, and
+/// take about as long then.
+template <class Exec, class S>
+struct DecodeRoles<true, Exec, S> {
+  static constexpr bool kApart = true;
+  static constexpr auto kPartSpec = of_half_a_block(S{}());
+  using Router = HalfExec<0, kPartSpec.threads>;
+  using Mover = HalfExec<1, kPartSpec.threads>;
+  using PartSpec = Static<kPartSpec>;
+  using Shape = PartShape<Mover, PartSpec>;
+  using Part = TokenPart<Mover, PartSpec>;
+  using Weights = TokenWeights<Router>;
+
+  MOELINK_DEVICE static bool routes() { return Router::is_this(); }
+  MOELINK_DEVICE static bool moves() { return Mover::is_this(); }
+  MOELINK_DEVICE static Router router(const Exec&) { return {}; }
+  MOELINK_DEVICE static Mover mover(const Exec&) { return {}; }
+  MOELINK_DEVICE static PartSpec part_spec(S) { return {}; }
+};
+
+template <class Exec, class S>
+inline constexpr bool kRoutesApart = S{}().quantize != QuantFormat::none;
+#else
+template <class Exec, class S>
+inline constexpr bool kRoutesApart = false;  // a block is one thread
+#endif
 
 struct LocalDecode {
   using Spec = LocalDispatchSpec;
@@ -54,30 +99,46 @@ struct LocalDecode {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    using Roles = DecodeRoles<kRoutesApart<Exec, S>, Exec, S>;
+    const auto router = Roles::router(ex);
+    const auto mover = Roles::mover(ex);
+    const auto part_spec = Roles::part_spec(spec);
     Ids ids;  // the first that this thread counts
-    ids.load(args.expert_ids, args.id_bytes, ex.thread(), ex.num_threads(), args.num_tokens * spec().top_k);
-    const PartShape<Exec, S> shape(spec, args);
+    if (Roles::routes()) {
+      ids.load(args.expert_ids, args.id_bytes, router.thread(), router.num_threads(), args.num_tokens * spec().top_k);
+    }
+    const typename Roles::Shape shape(part_spec, args);
     const i32 num_items = args.num_tokens << shape.log2_parts;
-    TokenPart<Exec, S> part(spec);
-    if (ex.block() < num_items) part.load(ex, spec, args, shape, ex.block(), args.weights);
+    typename Roles::Part part(part_spec);
+    typename Roles::Weights weights;
+    const auto load = [&](i32 index) {
+      if (Roles::moves()) part.load(mover, part_spec, args, shape, index);
+      if (Roles::routes()) weights.load(router, args.weights, index >> shape.log2_parts, spec().top_k);
+    };
+    if (ex.block() < num_items) load(ex.block());
     const bool is_last = ex.block() == ex.num_blocks() - 1;
     const PhaseWord phase(ex, is_last, args.phase, PhaseWord::Call::dispatch);
     const i32 given_tokens = load_token_count(args);
     const i32 num_tokens = clamp_token_count(args, given_tokens);
 
     const Scratch scratch(ex, spec, args);
-    count_entries(ex, spec, args, num_tokens * spec().top_k, ids, scratch);
+    if (Roles::routes()) count_entries(router, spec, args, num_tokens * spec().top_k, ids, scratch);
     for (i32 index = ex.block(); index < num_items; index += ex.num_blocks()) {
-      if (index != ex.block()) part.load(ex, spec, args, shape, index, args.weights);
-      find_rows(ex, spec, args, part.token(), scratch);
-      part.store_weights(ex, spec, scratch.weights);
+      const i32 token = index >> shape.log2_parts;
+      if (index != ex.block()) load(index);
+      if (Roles::moves()) part.quantize(mover, part_spec);
+      if (Roles::routes()) {
+        find_rows(router, spec, args, token, scratch);
+        weights.store(router, spec, scratch.weights);
+      }
       ex.sync_block();
-      if (part.token() < num_tokens) {
-        part.store(ex, spec, args, scratch.rows, scratch.weights);
-        if (part.is_first()) publish_entries(ex, spec, args, part, scratch);
+      if (token < num_tokens) {
+        if (Roles::moves()) part.store(mover, part_spec, args, scratch.rows, scratch.weights);
+        if (Roles::routes() && shape.is_first(index)) publish_entries(router, spec, args, token, weights, scratch);
       }
       if (index + ex.num_blocks() < num_items) ex.sync_block();
     }
+    if (Roles::kApart && ex.block() >= num_items) ex.sync_block();  // its halves have not met yet
     if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
     if (is_last) {
       const u32 dropped = publish_experts(ex, spec, args, scratch.counts);
@@ -142,11 +203,11 @@ struct LocalDecode {
   }
 
   template <class Exec, class S>
-  MOELINK_DEVICE static void publish_entries(const Exec& ex, S spec, const Args& args, const TokenPart<Exec, S>& part,
-                                             const Scratch& scratch) {
+  MOELINK_DEVICE static void publish_entries(const Exec& ex, S spec, const Args& args, i32 token,
+                                             const TokenWeights<Exec>& weights, const Scratch& scratch) {
     for (i32 k = ex.thread(); k < spec().top_k; k += ex.num_threads()) {
-      const i32 entry = part.token() * spec().top_k + k;
-      publish_entry(args, entry, scratch.rows[k], scratch.codes[entry], part.weight(k));
+      const i32 entry = token * spec().top_k + k;
+      publish_entry(args, entry, scratch.rows[k], scratch.codes[entry], weights.get(k));
     }
   }
 

@@ -64,13 +64,16 @@ struct LocalMove {
     const PartShape<Exec, S> shape(spec, args);
     const Finder finder{args, total_rows(spec, args)};
     TokenPart<Exec, S> part(spec);
+    TokenWeights<Exec> token_weights;
     for (i32 index = ex.block(); index < num_tokens << shape.log2_parts; index += ex.num_blocks()) {
-      part.load(ex, spec, args, shape, index, args.weight_of_entry);
+      part.load(ex, spec, args, shape, index);
+      part.quantize(ex, spec);
+      token_weights.load(ex, args.weight_of_entry, part.token(), spec().top_k);
       for (i32 k = ex.thread(); k < spec().top_k; k += ex.num_threads()) {
         const i64 entry = static_cast<i64>(part.token()) * spec().top_k + k;
         rows[k] = finder.place(ex, entry, finder.load(entry)).row;
       }
-      part.store_weights(ex, spec, weights);
+      token_weights.store(ex, spec, weights);
       ex.sync_block();
       part.store(ex, spec, args, rows, weights);
       ex.sync_block();

@@ -24,6 +24,10 @@ struct PartShape {
     if (spec().quantize != QuantFormat::none) part_bytes = round_up(part_bytes, 256);
   }
 
+  /// Whether part `index` (of tokens << log2_parts) is a token's first: its block also moves scales, and says what is
+  /// known about the token's entries.
+  [[nodiscard]] MOELINK_DEVICE bool is_first(i32 index) const { return (index & ((1 << log2_parts) - 1)) == 0; }
+
  private:
   MOELINK_DEVICE static constexpr i32 least_log2_parts(i32 units) {
     i32 log2 = 0;
@@ -32,18 +36,36 @@ struct PartShape {
   }
 };
 
+/// The weights of one token, read early.
+template <class Exec>
+class TokenWeights {
+ public:
+  /// By the block: begins to read those of token `token` at `weights` (null: all 1).
+  MOELINK_DEVICE void load(const Exec& ex, const float* weights, i32 token, i32 top_k) {
+    held_.load(ex, weights == nullptr ? nullptr : weights + static_cast<i64>(token) * top_k, top_k, 1.0F);
+  }
+  /// By the block: writes them to scratch, if TokenPart::store() will want them there.
+  template <class S>
+  MOELINK_DEVICE void store(const Exec& ex, S spec, float* weights) const {
+    if (!Exec::kIsDevice || spec().weighted != Element::none) held_.store(ex, weights);
+  }
+  /// Weight `k`, for the thread k % num_threads.
+  MOELINK_DEVICE float get(int k) const { return held_.get(k); }
+
+ private:
+  Held<Exec, float> held_;
+};
+
 template <class Exec, class S>
 class TokenPart {
  public:
   MOELINK_DEVICE explicit TokenPart(S spec) : row_(spec), quantized_(spec), scales_(spec) {}
 
   [[nodiscard]] MOELINK_DEVICE i32 token() const { return token_; }
-  /// One of a token's parts also moves scales and says what is known about its entries.
-  [[nodiscard]] MOELINK_DEVICE bool is_first() const { return first_byte_ == 0; }
 
-  /// By the block: begins to read part `index` (of tokens << log2_parts), and the weights at `weights` (null: all 1).
+  /// By the block: begins to read part `index` (of tokens << log2_parts).
   MOELINK_DEVICE void load(const Exec& ex, S spec, const LocalDispatchArgs& args, const PartShape<Exec, S>& shape,
-                           i32 index, const float* weights) {
+                           i32 index) {
     token_ = index >> shape.log2_parts;
     first_byte_ = (index & ((1 << shape.log2_parts) - 1)) * shape.part_bytes;
     // Not above zero where there are more parts than units.
@@ -55,25 +77,20 @@ class TokenPart {
     } else {
       row_.load(ex, source, bytes);
     }
-    const float* weights_of_token = weights == nullptr ? nullptr : weights + token * spec().top_k;
-    weights_.load(ex, weights_of_token, spec().top_k, 1.0F);
-    if (spec().quantize == QuantFormat::none && is_first() && args.scales != nullptr) {
+    if (spec().quantize == QuantFormat::none && first_byte_ == 0 && args.scales != nullptr) {
       scales_.load(ex, static_cast<const u8*>(args.scales) + token * args.scale_stride_bytes);
     }
   }
 
-  /// By the block: writes the weights to scratch, if store() will want them there.
-  MOELINK_DEVICE void store_weights(const Exec& ex, S spec, float* weights) const {
-    if (!Exec::kIsDevice || spec().weighted != Element::none) weights_.store(ex, weights);
+  /// By the block, once per load: makes of what was read what will be stored.
+  MOELINK_DEVICE void quantize(const Exec& ex, S spec) {
+    if (spec().quantize != QuantFormat::none) quantized_.quantize(ex, spec);
   }
-  /// Weight `k`, for the thread k % num_threads.
-  MOELINK_DEVICE float weight(int k) const { return weights_.get(k); }
 
   /// By the block, a block barrier after `rows` and `weights` were written: stores the part to every row >= 0.
   MOELINK_DEVICE void store(const Exec& ex, S spec, const LocalDispatchArgs& args, const i32* rows,
                             const float* weights) {
     if (spec().quantize != QuantFormat::none) {
-      quantized_.quantize(ex, spec);
       quantized_.store_all(ex, spec,
                            {.rows = static_cast<u8*>(args.rows),
                             .row_stride_bytes = args.row_stride_bytes,
@@ -84,7 +101,7 @@ class TokenPart {
     }
     row_.store_all(ex, static_cast<u8*>(args.rows) + first_byte_, args.row_stride_bytes, rows, weights,
                    is_streaming(spec, args));
-    if (!is_first() || args.row_scales == nullptr) return;
+    if (first_byte_ != 0 || args.row_scales == nullptr) return;
     scales_.store_all(ex, static_cast<u8*>(args.row_scales), rows, spec().top_k);
   }
 
@@ -92,7 +109,6 @@ class TokenPart {
   RowPart<Exec, S> row_;
   QuantizedPart<Exec, S> quantized_;  ///< instead of row_, if the spec says so
   ScalePart<Exec, S> scales_;
-  Held<Exec, float> weights_;
   i32 token_ = 0;
   i32 first_byte_ = 0;
 };
