@@ -85,11 +85,23 @@ class QuantizedPart {
 
   template <QuantFormat F, Element E>
   MOELINK_DEVICE void store_elements(const Exec& ex, S, const QuantizedPlaces& to) const {
-#pragma unroll 4
-    for (int k = 0; k < S{}().top_k; ++k) {
-      const i64 row = to.places[k];
-      if (row < 0) continue;
-      store_row<F, E>(ex, to.rows + row * to.row_stride_bytes, to.scales + row * S{}().scale_bytes, to.first_element);
+    // As RowPart::store_all: several places are read before the first store.
+    constexpr int kTopK = S{}().top_k;
+    constexpr int kAtOnce = min_of(kTopK, 8);
+    MOELINK_NO_UNROLL
+    for (int first = 0; first < kTopK; first += kAtOnce) {
+      i32 rows[kAtOnce];
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const bool exists = kTopK % kAtOnce == 0 || first + i < kTopK;
+        rows[i] = exists ? to.places[first + i] : -1;
+      }
+      MOELINK_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const i64 row = rows[i];
+        if (row < 0) continue;
+        store_row<F, E>(ex, to.rows + row * to.row_stride_bytes, to.scales + row * S{}().scale_bytes, to.first_element);
+      }
     }
   }
 

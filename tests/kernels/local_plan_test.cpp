@@ -19,6 +19,26 @@ TEST(LocalPlan, FewTokensShareTheirRowsManyDoNot) {
   EXPECT_EQ(1, plan_dispatch(kDeepSeek, 256, false, kH200).parts);
 }
 
+// Half of the threads route: rows are shared as if the others were all.
+TEST(LocalPlan, DecodeThatQuantisesHasAHalfThatRoutes) {
+  LocalDispatchSpec spec = kDeepSeek;
+  spec.row_bytes = quant_bytes(QuantFormat::fp8, 7168);
+  spec.scale_bytes = static_cast<i32>(quant_scale_bytes(QuantFormat::fp8, 7168));
+  spec.quantize = QuantFormat::fp8;
+  spec.input = Element::bfloat16;
+  const auto threads = [&](DispatchVariant variant, const LocalDevice& device) {
+    return with_threads(spec, variant, device).threads;
+  };
+  EXPECT_EQ(512, threads(DispatchVariant::decode, kH200));
+  EXPECT_EQ(kGpuTuning.prefill_threads, threads(DispatchVariant::prefill, kH200));
+  EXPECT_EQ(kGpuTuning.prefill_threads, threads(DispatchVariant::move, kH200));
+  EXPECT_EQ(1, threads(DispatchVariant::decode, kTwoThreads));
+  EXPECT_EQ(256, with_threads(kDeepSeek, DispatchVariant::decode, kH200).threads) << "what only moves needs no half";
+  for (const i64 tokens : {1L, 8L, 128L}) {
+    EXPECT_EQ(plan_dispatch(kDeepSeek, tokens, false, kH200).parts, plan_dispatch(spec, tokens, false, kH200).parts);
+  }
+}
+
 TEST(LocalPlan, VariantFollowsTheNumberOfEntries) {
   const i64 decode = max_decode_tokens(kDeepSeek, kH200);
   EXPECT_EQ(kGpuTuning.decode_max_entries / 8, decode);

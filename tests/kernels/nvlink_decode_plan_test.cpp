@@ -44,6 +44,23 @@ TEST(NvlinkDecodePlan, ABlockHoldsWhatItQuantisesInWholeBlocksOfScales) {
   EXPECT_FALSE(nvlink_decode_holds_rows(131072, kGpu, token_bytes_per_byte(QuantFormat::fp8)));
 }
 
+// Where ranks share a GPU, the kernel with the fewest blocks an SM decides for all of an Exchange.
+TEST(NvlinkDecodePlan, QuantisingLeavesAsMuchRoomForOtherRanksAsMoving) {
+  const auto blocks = [](NvlinkDispatchSpec spec) { return with_decode_threads(spec, kGpu).blocks_per_sm; };
+  const NvlinkDispatchSpec plain = spec_of(14336);
+  ASSERT_EQ(4, blocks(plain));
+  for (const QuantFormat format : {QuantFormat::fp8, QuantFormat::mxfp8, QuantFormat::mxfp4, QuantFormat::nvfp4}) {
+    NvlinkDispatchSpec spec = spec_of(quant_bytes(format, 7168));
+    spec.scale_bytes = static_cast<i32>(quant_scale_bytes(format, 7168));
+    EXPECT_EQ(3, blocks(spec)) << "rows that are not short, and scales beside them, are held at once";
+    spec.quantize = format;
+    spec.input = Element::bfloat16;
+    EXPECT_EQ(4, blocks(spec));
+    spec.num_ranks = 3;
+    EXPECT_EQ(2, blocks(spec)) << "divisions take registers";
+  }
+}
+
 TEST(NvlinkDecodePlan, BlocksStayWithinWhatCanWaitTogether) {
   for (const i32 most : {1, 2, 64, 132, 264}) {
     for (const i64 tokens : {0, 1, 128, 256}) {
