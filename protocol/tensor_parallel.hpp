@@ -19,9 +19,10 @@ inline constexpr int kTpPushThreads = 256;
 /// Items that a push block has under way: it sends all of them, then waits.
 inline constexpr int kTpItemsAtOnce = 2;
 /// Staged algorithms: rows are cut into tiles of so many units (the last of a row is smaller), which a warp sums; the
-/// tiles of all tokens, one token behind the other, into chunks, one of a block and step. A tile a warp.
+/// tiles of all tokens, one token behind the other, into chunks, one of a block and step: so large that few steps are
+/// left, each of which costs a flag's flight.
 inline constexpr int kTpTileUnits = 64;
-inline constexpr int kTpChunkTiles = 16;
+inline constexpr int kTpChunkTiles = 32;
 /// Block size of the algorithms that sum over the ranks from memory.
 MOELINK_DEVICE constexpr int tp_staged_threads(int num_ranks) {
   return num_ranks <= 4 ? 512 : 256;  // more ranks need more registers a thread

@@ -44,7 +44,7 @@ struct TensorParallelStaged {
  private:
   template <class Unit, class Exec, class S, class Access>
   class Worker {
-    /// Units that a thread sums at once, of a chunk that has two for each.
+    /// Units that a thread sums at once: a chunk of a tile for each warp has two for each.
     static constexpr int kAtOnce = min_of(kTpUnitsAtOnce<Unit, S>, 2);
 
    public:

@@ -22,14 +22,24 @@ TpFacts with(TpFacts facts, TensorParallelSum only) {
 TEST(TensorParallelPlan, FewTokensArePushedMoreAreStagedManyAreSeparate) {
   EXPECT_EQ(plan_tp_combine(kTwo, kRounded, 1), (TpPlan{.sum = TensorParallelSum::push, .workers = 4}));
   EXPECT_EQ(plan_tp_combine(kTwo, kRounded, 128),
-            (TpPlan{.sum = TensorParallelSum::pull, .workers = 65, .chunk_tiles = 14}));
-  EXPECT_FALSE(plan_tp_combine(kTwo, kRounded, 256).separate);
-  EXPECT_TRUE(plan_tp_combine(kTwo, kFp32, 256).separate) << "twice the bytes";
+            (TpPlan{.sum = TensorParallelSum::pull, .workers = 65, .chunk_tiles = 28}));
   EXPECT_TRUE(plan_tp_combine(kTwo, kRounded, 4096).separate);
   EXPECT_EQ(plan_tp_combine(kEight, kRounded, 64).sum, TensorParallelSum::two_shot);
   TpFacts with_switch = kEight;
   with_switch.multicast = true;
   EXPECT_EQ(plan_tp_combine(with_switch, kRounded, 64).sum, TensorParallelSum::nvls);
+}
+
+// 512 KiB of parts and 8 MiB: 36.6 and 585.1 tokens of 14 KiB, half as many with parts in fp32.
+TEST(TensorParallelPlan, TwoRanksChangeTheWayWhereItWasMeasured) {
+  EXPECT_EQ(plan_tp_combine(kTwo, kRounded, 36).sum, TensorParallelSum::push);
+  EXPECT_EQ(plan_tp_combine(kTwo, kRounded, 37).sum, TensorParallelSum::pull);
+  EXPECT_EQ(plan_tp_combine(kTwo, kFp32, 18).sum, TensorParallelSum::push);
+  EXPECT_EQ(plan_tp_combine(kTwo, kFp32, 19).sum, TensorParallelSum::pull);
+  EXPECT_FALSE(plan_tp_combine(kTwo, kRounded, 585).separate);
+  EXPECT_TRUE(plan_tp_combine(kTwo, kRounded, 586).separate);
+  EXPECT_FALSE(plan_tp_combine(kTwo, kFp32, 292).separate);
+  EXPECT_TRUE(plan_tp_combine(kTwo, kFp32, 293).separate);
 }
 
 TEST(TensorParallelPlan, WithoutTokensOnlyInputsAreCompared) {

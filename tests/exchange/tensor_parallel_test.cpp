@@ -1,4 +1,5 @@
 // Tensor parallel with ranks as threads of this process: every way to sum, bit for bit against the reference.
+#include "moelink/protocol/tensor_parallel.hpp"
 #include "exchange/tensor_parallel_group.hpp"
 #include "moelink/error.hpp"
 
@@ -25,13 +26,15 @@ class EverySumAndGroup : public testing::TestWithParam<SumAndGroup> {
 };
 
 TEST_P(EverySumAndGroup, EveryRoutingAndTokenCountIsSummedExactly) {
-  // 13 experts divide by no group; 2056 columns make tiles of one unit at the end of rows.
-  const Shape largest{.num_tokens = 33, .num_experts = 13, .top_k = 3, .hidden = 2056};
+  // 13 experts divide by no group; 1032 columns make three tiles, the last of one unit.
+  constexpr std::int64_t kMostTokens = 86;
+  static_assert(kMostTokens * 3 > 8 * kTpChunkTiles, "more than one step of the eight blocks that the host has");
+  const Shape largest{.num_tokens = kMostTokens, .num_experts = 13, .top_k = 3, .hidden = 1032};
   ExchangeConfig config = tp_config(largest, sum());
   config.fp32_partials = fp32_partials();
   TpGroup group(num_ranks(), device(), config);
   unsigned seed = 1;
-  for (const std::int64_t tokens : {33, 0, 1, 7}) {
+  for (const std::int64_t tokens : {kMostTokens, std::int64_t{0}, std::int64_t{1}, std::int64_t{7}}) {
     for (const Routing routing : kAllRoutings) {
       if (tokens != 7 && routing != Routing::uniform && routing != Routing::garbage) continue;
       Shape shape = largest;
@@ -146,7 +149,7 @@ TEST_P(TensorParallel, DeviceSideCountsThatChangeLeaveOtherTokensAlone) {
 }
 
 TEST_P(TensorParallel, AutomaticGoesFromPushOverStagingToSeparateLaunches) {
-  const Shape largest{.num_tokens = 300, .num_experts = 16, .top_k = 2, .hidden = 7168};
+  const Shape largest{.num_tokens = 300, .num_experts = 16, .top_k = 2, .hidden = 14336};
   TpGroup group(2, device(), tp_config(largest));
   const auto plan = [&](std::int64_t tokens) { return group.rank(0).exchange.describe_plan(tokens); };
   EXPECT_NE(plan(1).find("fused push"), std::string::npos) << plan(1);

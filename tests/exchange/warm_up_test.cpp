@@ -68,6 +68,7 @@ TEST(WarmUp, RanksGetTheKernelsOfTheirMode) {
   MOELINK_NEEDS_NVRTC();
   ExchangeConfig replicated = config();
   replicated.replicated_inputs = true;
+  replicated.max_tokens = 8192;  // more than are pushed
   const auto tensor_parallel = names_of(warm_up(replicated, "sm_90a", {.num_ranks = 2}));
   EXPECT_TRUE(tensor_parallel.contains("TensorParallelPush"));
   EXPECT_TRUE(tensor_parallel.contains("TensorParallelStaged"));
