@@ -43,9 +43,9 @@ TEST(AllReduce, ManyRanksBeyondTheInlineWindowAreSummedExactly) {
 
 TEST(AllReduce, ThousandsOfReusedIterationsOfChangingSizesNeverMixEpochs) {
   std::mt19937_64 random(3);
-  AllReduceGroup group(3, Device::host(), {.type = DataType::float32, .max_elements = 70'000});
+  AllReduceGroup group(3, Device::host(), {.type = DataType::float32, .max_elements = 140'000});
   for (int i = 0; i < 300; ++i) {
-    const std::int64_t sizes[] = {1, 60, 3000, 20'000, 70'000};
+    const std::int64_t sizes[] = {1, 60, 3000, 20'000, 140'000};
     group.run_and_check(sizes[random() % 5], random, 0, random() % 2 == 0, false);
   }
 }
@@ -53,9 +53,9 @@ TEST(AllReduce, ThousandsOfReusedIterationsOfChangingSizesNeverMixEpochs) {
 TEST(AllReduce, OneTwoAndManyHostThreadsGiveTheSameBits) {
   for (const int threads : {1, 2, 4}) {
     std::mt19937_64 random(5);
-    AllReduceGroup group(4, Device::host(), {.max_elements = 300'000, .algorithm = AllReduceAlgorithm::two_shot},
+    AllReduceGroup group(4, Device::host(), {.max_elements = 600'000, .algorithm = AllReduceAlgorithm::two_shot},
                          threads);
-    group.run_and_check(300'000, random);
+    group.run_and_check(600'000, random);
   }
 }
 
