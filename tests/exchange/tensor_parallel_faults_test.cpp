@@ -29,6 +29,11 @@ class TensorParallelFaults : public DeviceTest {
       combine.output.rows = args[static_cast<std::size_t>(r)].tokens.rows;
       group.rank(r).exchange.combine(combine, group.rank(r).stream);
     }
+    expect_told_of_rank_1(group);
+  }
+
+  /// Every rank of two.
+  static void expect_told_of_rank_1(TpGroup& group) {
     for (int r = 0; r < 2; ++r) group.rank(r).stream.synchronize();
     for (int r = 0; r < 2; ++r) {
       try {
@@ -64,6 +69,31 @@ TEST_P(TensorParallelFaults, WeightsThatDifferAreAFaultThatSaysSo) {
 
 TEST_P(TensorParallelFaults, TokenCountsThatDifferEndWaitsForBlocksThatNeverRun) {
   expect_inputs_differ([](TpGroup&, DispatchArgs& args) { args.tokens.rows = 0; });
+}
+
+// Parts in fp32 are alike whatever they become; shards of two-shot are not.
+TEST_P(TensorParallelFaults, OutputsOfTypesThatDifferAreAFaultThatSaysSo) {
+  Shape shape = kShape;
+  for (const bool fp32_partials : {false, true}) {
+    ExchangeConfig config = tp_config(shape, TensorParallelSum::two_shot);
+    config.fp32_partials = fp32_partials;
+    config.combine_types = {{.output = DataType::bfloat16}, {.output = DataType::float32}};
+    TpGroup group(2, device(), config);
+    std::vector<ExpertBatch> batches;
+    for (int r = 0; r < 2; ++r) {
+      shape.combine = config.combine_types[static_cast<std::size_t>(r)];
+      const Problem problem(shape, Routing::uniform);
+      group.load(r, problem, TpExpected(problem, group.config(), 2));
+      batches.push_back(group.rank(r).exchange.dispatch(group.dispatch_args(r, problem), group.rank(r).stream));
+    }
+    for (int r = 0; r < 2; ++r) {
+      shape.combine = config.combine_types[static_cast<std::size_t>(r)];
+      const Problem problem(shape, Routing::uniform);
+      group.rank(r).exchange.combine(group.combine_args(r, problem, batches[static_cast<std::size_t>(r)]),
+                                     group.rank(r).stream);
+    }
+    expect_told_of_rank_1(group);
+  }
 }
 
 TEST_P(TensorParallelFaults, RanksWithOtherConfigurationsAreNamedWithFieldAndValues) {

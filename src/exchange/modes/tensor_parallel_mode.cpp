@@ -116,8 +116,11 @@ void TensorParallelMode::combine(const CombineCall& call, StreamView stream) {
 
 TensorParallelArgs TensorParallelMode::sum_args(const CombineCall& call, const TpPlan& plan, Element part) const {
   const PrivateLayout layout = PrivateLayout::of(layout_);
-  const u64 key =
-      static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(part) << 16 | static_cast<u64>(plan.workers);
+  // Both types: parts in fp32 may be of outputs in 16 bits on one rank and in 32 on another, which would store their
+  // shards to each other.
+  const Element output = element_of(core_.config.combine_types[call.types].output);
+  const u64 key = static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(output) << 24 |
+                  static_cast<u64>(part) << 16 | static_cast<u64>(plan.workers);
   return {.combine = local_combine_args(core_, call),
           .first_item = first_tp_item(facts_, bytes_of(part)),
           .chunk_tiles = plan.chunk_tiles,
