@@ -34,6 +34,9 @@ class HalfExec : public DeviceExec {
   MOELINK_DEVICE void sync_block() const {
     asm volatile("bar.sync %0, %1;" ::"n"(kHalf + 1), "n"(kThreads) : "memory");  // 0 is the whole block's
   }
+  // The whole block's, for which a half would wait for the other.
+  bool sync_block_or(bool) const = delete;
+  void sync_first_warps(int) const = delete;
 };
 
 /// A spec as half of its threads see it.
