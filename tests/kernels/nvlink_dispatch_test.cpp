@@ -122,6 +122,12 @@ TEST(NvlinkDispatch, ZeroTokensOnSomeRanksOrAllDoNotHang) {
   check(kFour, 4, always({.tokens_of_source = {5, 0, 3, 0}}));
 }
 
+TEST(NvlinkDispatch, RanksPastTheFirstWordOfATokensMask) {
+  const NvlinkConfig config{
+      .num_ranks = 35, .num_experts = 70, .top_k = 6, .max_tokens = 5, .row_bytes = 32, .timeout_ns = 20'000'000'000};
+  check(config, 4, [&](unsigned call) { return random_options(config, call); });
+}
+
 TEST(NvlinkDispatch, FewerExpertsThanRanksAndUnevenOnes) {
   for (const std::int64_t experts : {1, 2, 3, 5, 7, 13}) {
     SCOPED_TRACE(std::to_string(experts) + " experts");
