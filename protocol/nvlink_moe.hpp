@@ -16,7 +16,7 @@
 namespace moelink {
 
 /// The experts of rank r: [first_expert_of(r), first_expert_of(r + 1)); the same for physical experts. Products of ranks
-/// and experts fit 32 bits, by far.
+/// (a launcher has 65 536 at most) and experts (kMaxExperts) fit 32 bits.
 MOELINK_DEVICE constexpr i32 first_expert_of(i32 rank, i32 num_experts, i32 num_ranks) {
   return static_cast<i32>(static_cast<u32>(rank) * static_cast<u32>(num_experts) / static_cast<u32>(num_ranks));
 }

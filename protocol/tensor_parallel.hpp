@@ -9,11 +9,12 @@
 
 namespace moelink {
 
-/// Parts of sums travel in units of so many values: 8, or 4 where rows do not divide into those, all types then being fp32.
+/// Parts of sums travel in units of so many values: 8, or 4 where rows do not divide into those, all types then being
+/// fp32.
 MOELINK_DEVICE constexpr int tp_unit_elements(i64 hidden) { return hidden % 8 == 0 ? 8 : 4; }
 
-/// The units of all tokens, one token behind the other, are cut into items of the push algorithm. An item owns its lines
-/// and its epoch, whichever block has it.
+/// The units of all tokens, one token behind the other, are cut into items of the push algorithm. An item owns its
+/// lines and its epoch, whichever block has it.
 inline constexpr int kTpItemUnits = 256;
 inline constexpr int kTpPushThreads = 256;
 /// Items that a push block has under way: it sends all of them, then waits.

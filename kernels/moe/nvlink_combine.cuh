@@ -326,8 +326,8 @@ struct NvlinkCombine {
     return for_each_flag(ex, spec, args, piece, [&](i32, const u64* flag) { return ld_acquire_sys(flag) >= epoch; });
   }
 
-  /// By a warp: the slot of a token at each rank, or what is none, in scratch that is the warp's own: all in one trip to
-  /// memory.
+  /// By a warp: the slot of a token at each rank, or what is none, in scratch that is the warp's own: all in one trip
+  /// to memory.
   template <class Exec, class S>
   MOELINK_DEVICE static const i32* slots_of_token(const Exec& ex, S spec, const Args& args, i32 token) {
     i32* const slots = reinterpret_cast<i32*>(static_cast<u8*>(ex.scratch()) + CombineTeamScratch(spec()).slots) +

@@ -23,8 +23,8 @@ struct CombineSend {
   bool as_lines = false;
 };
 
-/// What dispatch left of every source: how many of its tokens came here, and how many it has. Asked for on entry, a lane
-/// a source, so that one trip to memory brings all. Used by whole warps.
+/// What dispatch left of every source: how many of its tokens came here, and how many it has. Asked for on entry, a
+/// lane a source, so that one trip to memory brings all. Used by whole warps.
 template <class Exec, class S>
 class SourceCounts {
  public:

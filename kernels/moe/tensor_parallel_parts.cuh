@@ -1,15 +1,15 @@
 // Tensor-parallel combine of many tokens, two launches. Protocol and reuse argument: docs/tensor-parallel.md,
 // "Separate".
 //
-//  TensorParallelParts: every warp, tile by tile, sums this rank's rows and stores the part, where peers can load it. It
-//  waits for nobody.
+//  TensorParallelParts: every warp, tile by tile, sums this rank's rows and stores the part, where peers can load it.
+//  It waits for nobody.
 //  TensorParallelSums: block 0 compares inputs (tensor_parallel_control.cuh). Every other block has a run of the units,
 //  the same at every rank.
 //  1. It raises `staged`: the launch before has ended; and waits for that of all.
 //  2. Pull: it adds its units from every rank's parts in rank order, rounds once, stores.
 //     Two-shot: it adds its rank's shard of them, rounds, and stores the sums over all ranks' parts.
-//  3. It raises `reduced` and waits for that of all: nobody reads this rank's parts any more. Two-shot: it copies the sums
-//     to the output.
+//  3. It raises `reduced` and waits for that of all: nobody reads this rank's parts any more. Two-shot: it copies the
+//     sums to the output.
 //
 // Memory: parts and flags in the symmetric buffer; one private epoch per worker.
 #pragma once

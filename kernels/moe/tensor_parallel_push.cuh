@@ -1,5 +1,5 @@
-// Tensor-parallel combine of few tokens: one launch combines this rank's rows and sums over the ranks, one trip. Protocol
-// and reuse argument: docs/tensor-parallel.md, "Push".
+// Tensor-parallel combine of few tokens: one launch combines this rank's rows and sums over the ranks, one trip.
+// Protocol and reuse argument: docs/tensor-parallel.md, "Push".
 //
 //  Block 0 compares inputs (tensor_parallel_control.cuh). Every other block, for up to kTpItemsAtOnce items at a time,
 //  1. sums its rank's rows of the item's units and stores these parts as lines {data, tag} at every peer; its own it
@@ -71,8 +71,8 @@ struct TensorParallelPush {
     }
   }
 
-  /// Pairs of lines of one unit: pair p of all units of an item lies side by side, so that every access of a warp is one
-  /// run of 512 bytes.
+  /// Pairs of lines of one unit: pair p of all units of an item lies side by side, so that every access of a warp is
+  /// one run of 512 bytes.
   template <class S>
   MOELINK_DEVICE static WordPair* lines_of(S spec, const Args& args, int holder, int source, i64 item, u64 epoch) {
     const i64 slot = static_cast<i64>(epoch & 1U) * spec().num_ranks + source;
@@ -124,8 +124,8 @@ struct TensorParallelPush {
     }
   }
 
-  /// Waits for the lines of up to kGroup ranks at once and adds them in rank order; rank 0's values start the sum. False
-  /// if there was a fault.
+  /// Waits for the lines of up to kGroup ranks at once and adds them in rank order; rank 0's values start the sum.
+  /// False if there was a fault.
   template <class Unit, class S>
   MOELINK_DEVICE static bool add_group(S spec, const Args& args, i64 item, u64 epoch, i32 i, int first,
                                        const Vec16* own, VectorSum<Unit::kType>* sum) {

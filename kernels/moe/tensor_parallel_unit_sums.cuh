@@ -1,5 +1,5 @@
-// What the algorithms that sum over the ranks from memory share: how units are loaded from all ranks, stored to all, and
-// taken from there. Places are counted in units from an offset of the symmetric buffer.
+// What the algorithms that sum over the ranks from memory share: how units are loaded from all ranks, stored to all,
+// and taken from there. Places are counted in units from an offset of the symmetric buffer.
 #pragma once
 
 #include "moelink/device/all_reduce/access.cuh"

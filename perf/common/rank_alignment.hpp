@@ -11,8 +11,9 @@
 
 namespace moelink::perf {
 
-/// Aligns the ranks of a communicator before each piece of a sample: their hosts by a barrier; and inside a node of GPUs their streams
-/// by an all-reduce of one number, which ends on no rank before it began on all. Outlives the TimedTurns that it is added to.
+/// Aligns the ranks of a communicator before each piece of a sample: their hosts by a barrier; and inside a node of
+/// GPUs their streams by an all-reduce of one number, which ends on no rank before it began on all. Outlives the
+/// TimedTurns that it is added to.
 class RankAlignment {
  public:
   /// Collective. `stream` is the one that is timed.

@@ -26,8 +26,9 @@ struct TimingOptions {
   int graph_replays = 1;  ///< CUDA: a sample is the mean of so many replays; 0: no graph, calls are launched one by one
   bool cold_cache = true;                 ///< CUDA: data of a call is not in the L2 when it starts
   std::function<void()> align = nullptr;  ///< called on the host before each piece of a sample: aligns ranks
-  /// CUDA: enqueues, between the prelude and the first event, what ends on all ranks at once. Hosts that were aligned are not enough:
-  /// preludes of ranks that share a GPU run one after the other, and the first rank's calls would wait for the last's.
+  /// CUDA: enqueues, between the prelude and the first event, what ends on all ranks at once. Hosts that were aligned
+  /// are not enough: preludes of ranks that share a GPU run one after the other, and the first rank's calls would wait
+  /// for the last's.
   std::function<void()> align_on_device = nullptr;
 };
 

@@ -74,8 +74,8 @@ inline std::int64_t source_word(const RanksInput& in, int source, std::int64_t e
   return first_rank * in.max_tokens * in.top_k + entry;
 }
 
-/// One rank's routing: over the entries of all sources, one behind the other. Experts are local; `source_of_row` is as in
-/// ExpertBatch.
+/// One rank's routing: over the entries of all sources, one behind the other. Experts are local; `source_of_row` is as
+/// in ExpertBatch.
 struct RankRouting {
   Routing rows;
   std::vector<std::int64_t> first_entry;  ///< [sources + 1] where the entries of each source start in row_of_entry

@@ -11,14 +11,14 @@
 namespace moelink {
 namespace {
 
-/// Thresholds as data, in bytes of one rank's parts (tokens * hidden * bytes of an element on its way), for up to so many
-/// ranks. Those of two ranks were measured with parts in 16 bits and rows of 14 KiB, on two GPUs and on a shared one
-/// (docs/performance.md); the others are guesses.
+/// Thresholds as data, in bytes of one rank's parts (tokens * hidden * bytes of an element on its way), for up to so
+/// many ranks. Those of two ranks were measured with parts in 16 bits and rows of 14 KiB, on two GPUs and on a shared
+/// one (docs/performance.md); the others are guesses.
 ///
 /// Two ranks: 448 KiB by push and by pull take 7.6 and 9.0 us on two GPUs, but 9.9 and 9.1 on a shared one: one
-/// threshold for both, set for the larger difference. 7 MiB by fused pull and by separate launches take 39.5 and 45.9 us
-/// on two GPUs and are equal on a shared one. Of two ranks each loads what the other has: two shots would move little
-/// less.
+/// threshold for both, set for the larger difference. 7 MiB by fused pull and by separate launches take 39.5 and 45.9
+/// us on two GPUs and are equal on a shared one. Of two ranks each loads what the other has: two shots would move
+/// little less.
 struct Threshold {
   int max_ranks;
   i64 push_bytes;   ///< up to here push

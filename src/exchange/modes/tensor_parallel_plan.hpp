@@ -45,8 +45,8 @@ struct TpPlan {
 [[nodiscard]] TensorParallelSizes tp_sizes(const TpFacts& facts);
 [[nodiscard]] TensorParallelLayout tp_layout(const TpFacts& facts);
 
-/// Push: the first of the items that parts of this size have. Those of another size have others, so that every line of an
-/// item is rewritten whenever the item is used.
+/// Push: the first of the items that parts of this size have. Those of another size have others, so that every line of
+/// an item is rewritten whenever the item is used.
 [[nodiscard]] i64 first_tp_item(const TpFacts& facts, i64 part_bytes);
 
 /// In which type a rank's part of a sum travels.
