@@ -31,9 +31,11 @@ i32 largest_node(const std::vector<int>& nodes) {
   return largest;
 }
 
-/// What may arrive in one call is numbered by 32 bits.
+/// What may arrive in one call is numbered by 32 bits, and blocks step past the last number by as many as they are.
 void check_numbers(const NvlinkShape& shape) {
-  const i64 most = std::numeric_limits<i32>::max() / (i64{shape.num_ranks} * max_of(kMaxWireParts, shape.top_k));
+  constexpr i64 kMostBlocks = 1 << 16;
+  constexpr i64 kMostNumbers = std::numeric_limits<i32>::max() - kMostBlocks;
+  const i64 most = kMostNumbers / (i64{shape.num_ranks} * max_of(kMaxWireParts, shape.top_k));
   if (shape.max_tokens > most) {
     throw Error(ErrorCode::invalid_argument, text("ExchangeConfig::max_tokens is ", shape.max_tokens, ", too many for ",
                                                   shape.num_ranks, " ranks and top_k ", shape.top_k,
