@@ -14,10 +14,33 @@ struct QuantizeSpec {
   QuantFormat format = QuantFormat::none;
   Element input = Element::bfloat16;  ///< bfloat16 or float16
   i32 columns = 0;                    ///< a multiple of kQuantizeUnit
+  i32 units_at_once = 1;              ///< that a thread of a GPU reads before it waits
   i32 threads = 0;
   i32 blocks_per_sm = 1;  ///< bounds registers: so many wait for memory together
 
-  constexpr auto fields(auto&& visit) const { return visit(format, input, columns, threads, blocks_per_sm); }
+  constexpr auto fields(auto&& visit) const {
+    return visit(format, input, columns, units_at_once, threads, blocks_per_sm);
+  }
+};
+
+/// Measured on an H200: few registers, so that many warps wait for memory, or convert, beside those that store.
+constexpr QuantizeSpec with_threads(QuantizeSpec spec) {
+  spec.units_at_once = 2;
+  spec.threads = 128;
+  spec.blocks_per_sm = 10;
+  return spec;
+}
+
+/// The shares of a row that warps of a GPU read at once.
+struct QuantizeTiles {
+  i32 per_row;
+  i32 columns;  ///< of a tile, a multiple of 256; the last of a row may have fewer
+
+  constexpr explicit QuantizeTiles(const QuantizeSpec& spec) {
+    const i32 chunks = ceil_div(spec.columns, 32 * kQuantizeUnit);
+    per_row = ceil_div(chunks, spec.units_at_once);
+    columns = ceil_div(chunks, per_row) * 32 * kQuantizeUnit;
+  }
 };
 
 struct QuantizeKernelArgs {

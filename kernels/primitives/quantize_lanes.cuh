@@ -65,29 +65,36 @@ struct LaneBlock {
 };
 
 /// The largest over the lanes of a block, in all of them.
-template <QuantFormat F>
-MOELINK_DEVICE u32 largest_of_block(u32 value) {
+template <QuantFormat F, class T, class Larger>
+MOELINK_DEVICE T largest_of_block(T value, Larger&& larger) {
   MOELINK_UNROLL
   for (int step = kLanesPerBlock<F> / 2; step > 0; step /= 2) {
-    value = max_of(value, __shfl_xor_sync(0xffffffffu, value, step));
+    value = larger(value, __shfl_xor_sync(0xffffffffu, value, step));
   }
   return value;
 }
 
-/// The caller's scale for the tensor, and what follows from it for every block. Others than nvfp4 have none.
-template <QuantFormat F>
-struct TensorScale {
-  float value;
-  float divisor;  ///< of a block's largest
-  float inverse;  ///< of `divisor`, rounded
-  bool is_usual;  ///< so that quotients by it neither over- nor underflow on the way
+/// Of two pairs of 16-bit elements the larger magnitudes, with signs that mean nothing; NaN before all others.
+template <Element E>
+MOELINK_DEVICE u32 larger_magnitudes(u32 a, u32 b) {
+  u32 larger;
+  if constexpr (E == Element::bfloat16) {
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  } else {
+    asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  }
+  return larger;
+}
 
-  MOELINK_DEVICE explicit TensorScale(float scale)
-      : value(scale),
-        divisor(F == QuantFormat::nvfp4 ? mul_rn(kLargestE2m1, scale) : 1.0F),
-        inverse(F == QuantFormat::nvfp4 ? divide_rn(1.0F, divisor) : 1.0F),
-        is_usual(divisor >= 0x1p-60F && divisor <= 0x1p50F) {}
-};
+/// The larger magnitude of a pair; NaN if there is one.
+template <Element E>
+MOELINK_DEVICE float largest_of_pair(u32 pair) {
+  const float low = to_float<E>(static_cast<u16>(pair));
+  const float high = to_float<E>(static_cast<u16>(pair >> 16));
+  float largest;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(fabsf(low)), "f"(fabsf(high)));
+  return largest;
+}
 
 /// 1 / value in one instruction, within a unit or two in the last place. 2^-126 <= value < 2^126.
 MOELINK_DEVICE float about_inverse(float value) {
@@ -95,9 +102,33 @@ MOELINK_DEVICE float about_inverse(float value) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(value));
   return inverse;
 }
+/// 1 / value, rounded: as the compiler's division has it, but for its checks of the range.
+MOELINK_DEVICE float inverse_rn(float value) {
+  const float first = about_inverse(value);
+  const float inverse = __fmaf_rn(__fmaf_rn(-value, first, 1.0F), first, first);
+  return __fmaf_rn(__fmaf_rn(-value, inverse, 1.0F), inverse, inverse);
+}
+
+/// The caller's scale for the tensor, and what follows from it for every block. Others than nvfp4 have none.
+template <QuantFormat F>
+struct TensorScale {
+  float value;
+  float divisor = 1.0F;  ///< of a block's largest
+  float inverse = 1.0F;  ///< of `divisor`, rounded
+  /// Bits of what a block's largest has to be below, lest a quotient over- or underflows on the way.
+  u32 amax_end = 0x7f800000;
+
+  MOELINK_DEVICE explicit TensorScale(float scale) : value(scale) {
+    if constexpr (F == QuantFormat::nvfp4) {
+      divisor = __fmul_rn(kLargestE2m1, scale);
+      inverse = inverse_rn(divisor);
+      amax_end = divisor >= 0x1p-60F && divisor <= 0x1p50F ? float_bits(0x1p60F) : 0;
+    }
+  }
+};
 
 /// scale_of_block() in fewer instructions and without branches, the same bits. `amax` is that of a 16-bit type, with 11
-/// significant bits at most, and `tensor` usual.
+/// significant bits at most, and below tensor.amax_end.
 template <QuantFormat F>
 MOELINK_DEVICE BlockScale quick_scale_of_block(float amax, const TensorScale<F>& tensor) {
   if constexpr (F == QuantFormat::fp8) {
@@ -111,16 +142,12 @@ MOELINK_DEVICE BlockScale quick_scale_of_block(float amax, const TensorScale<F>&
     const float corrected = __fmaf_rn(__fmaf_rn(-quotient, mantissa, kLargestE4m3), inverse, quotient);
     return {float_bits(scale), float_from_bits(float_bits(corrected) + 0x3f800000 - (float_bits(a) & 0x7f800000))};
   } else if constexpr (F == QuantFormat::nvfp4) {
-    // Quotients as the compiler's division has them, but for its checks of the range.
-    const float a = fminf(amax, 0x1p60F);  // from there on the scale is the largest
-    const float about = __fmul_rn(a, tensor.inverse);
-    const float quotient = __fmaf_rn(__fmaf_rn(-about, tensor.divisor, a), tensor.inverse, about);
-    const u32 code = e4m3_from_float(quotient);
+    // A quotient as the compiler's division has it, but for its checks of the range.
+    const float about = __fmul_rn(amax, tensor.inverse);
+    const float quotient = __fmaf_rn(__fmaf_rn(-about, tensor.divisor, amax), tensor.inverse, about);
+    const u32 code = e4m3_pair_from_floats(quotient, 0.0F);
     const float scale = __fmul_rn(__fmul_rn(float_from_bits(code << 20), 0x1p120F), tensor.value);
-    const float first = about_inverse(scale);
-    const float inverse = __fmaf_rn(__fmaf_rn(-scale, first, 1.0F), first, first);
-    const float factor = __fmaf_rn(__fmaf_rn(-scale, inverse, 1.0F), inverse, inverse);
-    return {code, code != 0 ? factor : 0.0F};
+    return {code, scale > 0.0F ? inverse_rn(scale) : 0.0F};
   } else {
     return scale_of_block<F>(amax, false, 1.0F);
   }
@@ -138,7 +165,8 @@ MOELINK_DEVICE LaneBlock quantize_any_lanes(const Vec16* held, float tensor_scal
   const u32 lane = threadIdx.x % 32;
   const u32 with_nan = __ballot_sync(0xffffffffu, range.has_nan);
   const u32 lanes_of_block = ((1U << kLanesPerBlock<F>)-1) << lane / kLanesPerBlock<F> * kLanesPerBlock<F>;
-  const float amax = float_from_bits(largest_of_block<F>(range.amax_bits));
+  const auto larger = [](u32 a, u32 b) { return max_of(a, b); };
+  const float amax = float_from_bits(largest_of_block<F>(range.amax_bits, larger));
   const BlockScale scale = scale_of_block<F>(amax, (with_nan & lanes_of_block) != 0, tensor_scale);
   LaneBlock block;
   MOELINK_UNROLL
@@ -186,24 +214,19 @@ MOELINK_DEVICE EightElements round_eight_e2m1(const Vec16& held, float factor) {
 /// By all lanes of a warp: each holds kLaneElements elements of type E; what lies past the end of a row is zeros.
 template <QuantFormat F, Element E, class Exec>
 MOELINK_DEVICE LaneBlock quantize_lanes(const Exec&, const Vec16* held, const TensorScale<F>& tensor) {
-  constexpr u32 kInfinity = E == Element::bfloat16 ? 0x7f80 : 0x7c00;
   constexpr bool kInSoftware = is_fp4(F) && MOELINK_HAS_CVT_E2M1 == 0;
-  // Magnitudes of 16-bit elements as integers are in the order of their values; two at once.
-  const auto magnitudes = [](u32 pair) { return pair & 0x7fff7fffU; };
-  const auto largest = [&](const Vec16& v) {
-    return __vmaxu2(__vmaxu2(magnitudes(v.x), magnitudes(v.y)), __vmaxu2(magnitudes(v.z), magnitudes(v.w)));
-  };
-  u32 pairs = largest(held[0]);
+  u32 pair = 0;
   MOELINK_UNROLL
-  for (int i = 1; i < kWideVectors; ++i) pairs = __vmaxu2(pairs, largest(held[i]));
-  const u32 amax_bits = largest_of_block<F>(max_of(pairs & 0xffffU, pairs >> 16));
-  const float amax = to_float<E>(static_cast<u16>(amax_bits));
-  const BlockScale scale = quick_scale_of_block<F>(amax, tensor);
-  bool is_usual = amax_bits < kInfinity;
-  if constexpr (F == QuantFormat::nvfp4) {
-    // A scale that had to be rounded far down, or to the largest, leaves elements above 7.
-    is_usual = is_usual && tensor.is_usual && (!kInSoftware || __fmul_rn(amax, scale.factor) < 7.0F);
+  for (int i = 0; i < kWideVectors; ++i) {
+    const Vec16& v = held[i];
+    const u32 of_four = larger_magnitudes<E>(larger_magnitudes<E>(v.x, v.y), larger_magnitudes<E>(v.z, v.w));
+    pair = i == 0 ? of_four : larger_magnitudes<E>(pair, of_four);
   }
+  const float amax = largest_of_pair<E>(largest_of_block<F>(pair, larger_magnitudes<E>));
+  const BlockScale scale = quick_scale_of_block<F>(amax, tensor);
+  bool is_usual = float_bits(amax) < tensor.amax_end;
+  // An nvfp4 scale that had to be rounded far down, or to the largest, leaves elements above 7.
+  if constexpr (F == QuantFormat::nvfp4 && kInSoftware) is_usual = is_usual && __fmul_rn(amax, scale.factor) < 7.0F;
   if (__all_sync(0xffffffffu, is_usual)) [[likely]] {
     LaneBlock block;
     MOELINK_UNROLL

@@ -30,7 +30,7 @@ class QuantizedPart {
   /// By the block: begins to read `bytes` bytes of 16-bit elements (a multiple of 16, at most RowPart::kMaxBytes; none
   /// if not above 0). `tensor_scale`: one value, or null: 1.
   MOELINK_DEVICE void load(const Exec& ex, const u8* source, i32 bytes, const float* tensor_scale) {
-    tensor_scale_ = tensor_scale == nullptr ? 1.0F : *tensor_scale;
+    tensor_scale_ = tensor_scale == nullptr ? 1.0F : ld_nc_shared_by_all(tensor_scale);
 #if MOELINK_ON_DEVICE
     left_ = bytes - ex.thread() * kWideBytes;
     const u8* mine = source + ex.thread() * kWideBytes;
@@ -96,11 +96,28 @@ class QuantizedPart {
         const bool exists = kTopK % kAtOnce == 0 || first + i < kTopK;
         rows[i] = exists ? to.places[first + i] : -1;
       }
+      store_rows<F>(ex, to, rows);
+    }
+  }
+
+  /// Elements to all rows, then scales by the threads that have some.
+  template <QuantFormat F, int kRows>
+  MOELINK_DEVICE void store_rows(const Exec& ex, const QuantizedPlaces& to, const i32 (&rows)[kRows]) const {
+    MOELINK_UNROLL
+    for (int i = 0; i < Raw::kAccesses; ++i) {
+      const i32 left = (left_ - i * Raw::kStep) / 2;
+      if (left <= 0) break;
+      const i32 unit = unit_of(ex, to.first_element, i);
+      u8* const elements = to.rows + unit * static_cast<i32>(quant_bytes(F, kLaneElements));
       MOELINK_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const i64 row = rows[i];
-        if (row < 0) continue;
-        store_row<F, E>(ex, to.rows + row * to.row_stride_bytes, to.scales + row * S{}().scale_bytes, to.first_element);
+      for (int k = 0; k < kRows; ++k) {
+        if (rows[k] >= 0) store_lane<F>(elements + rows[k] * to.row_stride_bytes, blocks_[i].elements, left);
+      }
+      if (unit % kLanesPerBlock<F> != 0) continue;
+      u8* const scales = to.scales + unit / kLanesPerBlock<F> * bytes_per_scale(F);
+      MOELINK_UNROLL
+      for (int k = 0; k < kRows; ++k) {
+        if (rows[k] >= 0) store_scale<F>(scales + i64{rows[k]} * S{}().scale_bytes, 0, blocks_[i].scale_bits);
       }
     }
   }
@@ -109,9 +126,13 @@ class QuantizedPart {
   MOELINK_DEVICE void store_row(const Exec& ex, u8* elements, u8* scales, i32 first_element) const {
     MOELINK_UNROLL
     for (int i = 0; i < Raw::kAccesses; ++i) {
-      const i32 unit = first_element / kLaneElements + ex.thread() + i * S{}().threads;
-      store_unit<F>(elements, scales, unit, blocks_[i], (left_ - i * Raw::kStep) / 2);
+      store_unit<F>(elements, scales, unit_of(ex, first_element, i), blocks_[i], (left_ - i * Raw::kStep) / 2);
     }
+  }
+
+  /// Of this thread, of a row.
+  [[nodiscard]] MOELINK_DEVICE static i32 unit_of(const Exec& ex, i32 first_element, int access) {
+    return first_element / kLaneElements + ex.thread() + access * S{}().threads;
   }
 
   i32 left_ = 0;  ///< bytes from this thread's first to the end

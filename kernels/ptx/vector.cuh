@@ -45,6 +45,19 @@ MOELINK_DEVICE Vec16 ld_nc_v4_once(const void* address) {
 #endif
 }
 
+/// A value that all threads want, in memory that nobody writes while the kernel runs. Of a plain load the compiler
+/// knows that it gives all the same, and moves it into a uniform register at once, which waits; this one is waited for
+/// where it is used.
+MOELINK_DEVICE float ld_nc_shared_by_all(const float* address) {
+#if MOELINK_ON_DEVICE
+  float value;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
+#else
+  return *address;
+#endif
+}
+
 /// A plain store. Legal for any memory, also shared.
 MOELINK_DEVICE void st_v4(void* address, const Vec16& value) {
 #if MOELINK_ON_DEVICE

@@ -18,8 +18,8 @@
 namespace moelink {
 namespace {
 
-constexpr i32 kThreads = 256;
-constexpr int kBlocksPerSm = 4;  // enough loads under way to fill the memory's latency
+constexpr i32 kArrangeThreads = 256;
+constexpr int kArrangeBlocksPerSm = 4;  // enough loads under way to fill the memory's latency
 constexpr i64 kRowsAtOnce = std::numeric_limits<i32>::max();
 
 void check_config(const QuantizerConfig& config) {
@@ -93,15 +93,13 @@ class Quantizer::Impl {
     check_config(config);
     const QuantFormat format = format_of(config.format);
     KernelLoader loader(device);
-    quantize_ =
-        loader.add<Quantize>({.format = format,
-                              .input = config.input == DataType::bfloat16 ? Element::bfloat16 : Element::float16,
-                              .columns = static_cast<i32>(config.columns),
-                              .threads = kThreads,
-                              .blocks_per_sm = kBlocksPerSm});
+    spec_ = with_threads({.format = format,
+                          .input = config.input == DataType::bfloat16 ? Element::bfloat16 : Element::float16,
+                          .columns = static_cast<i32>(config.columns)});
+    quantize_ = loader.add<Quantize>(spec_);
     arrange_ = loader.add<ArrangeScales>({.bytes = moelink::bytes_per_scale(format),
                                           .num_blocks = static_cast<i32>(quant_blocks(format, config.columns)),
-                                          .threads = kThreads});
+                                          .threads = kArrangeThreads});
     loader.load();
   }
 
@@ -125,9 +123,7 @@ class Quantizer::Impl {
     check_pointer_("QuantizeArgs::scales", args.scales.data);
     check_pointer_("QuantizeArgs::tensor_scale", args.tensor_scale);
     check_pointer_("QuantizeArgs::num_rows_on_device", args.num_rows_on_device);
-    const i64 chunks = num_rows * ceil_div<i64>(config_.columns / kQuantizeUnit, 32);
-    const i64 items = device_.is_host() ? num_rows : ceil_div<i64>(chunks, kThreads / 32);
-    quantize_.launch({.grid = grid_for(items, stream)},
+    quantize_.launch({.grid = quantize_grid(args, stream)},
                      {.input = args.input.data,
                       .input_stride_bytes = args.input.stride_bytes(),
                       .output = args.output.data,
@@ -152,8 +148,9 @@ class Quantizer::Impl {
     if (num_rows == 0) return;
     check_pointer_("arrange: from", from.data);
     check_pointer_("arrange: to", to.data);
-    const i64 items = device_.is_host() ? num_rows : ceil_div<i64>(num_rows * num_blocks, kThreads);
-    arrange_.launch({.grid = grid_for(items, stream)},
+    const i64 items = device_.is_host() ? num_rows : ceil_div<i64>(num_rows * num_blocks, kArrangeThreads);
+    const i64 most = device_.is_host() ? stream.host_queue()->num_threads() : i64{num_sms_} * kArrangeBlocksPerSm;
+    arrange_.launch({.grid = static_cast<int>(min_of(items, most))},
                     {.from = from.data,
                      .from_stride = from_stride,
                      .to = to.data,
@@ -164,9 +161,13 @@ class Quantizer::Impl {
   }
 
  private:
-  [[nodiscard]] int grid_for(i64 items, StreamView stream) const {
-    const i64 most = device_.is_host() ? stream.host_queue()->num_threads() : i64{num_sms_} * kBlocksPerSm;
-    return static_cast<int>(min_of(items, most));
+  [[nodiscard]] int quantize_grid(const QuantizeArgs& args, StreamView stream) const {
+    if (device_.is_host()) return static_cast<int>(min_of<i64>(args.input.rows, stream.host_queue()->num_threads()));
+    const i64 blocks = ceil_div<i64>(args.input.rows * QuantizeTiles(spec_).per_row, spec_.threads / 32);
+    // A warp a tile is fastest, but not where most of them would find that there are fewer rows.
+    const bool may_be_few = args.num_rows_on_device != nullptr;
+    const i64 most = may_be_few ? i64{num_sms_} * spec_.blocks_per_sm : i64{std::numeric_limits<i32>::max()};
+    return static_cast<int>(min_of(blocks, most));
   }
   void check_stream(StreamView stream) const {
     if (stream.device() == device_) return;
@@ -177,6 +178,7 @@ class Quantizer::Impl {
   QuantizerConfig config_;
   PointerCheck check_pointer_;
   int num_sms_;
+  QuantizeSpec spec_;
   Kernel<Quantize> quantize_;
   Kernel<ArrangeScales> arrange_;
 };

@@ -30,10 +30,10 @@ class QuantizeCompile : public testing::TestWithParam<const char*> {
 TEST_P(QuantizeCompile, DoesNotSpill) {
   for (const QuantFormat format : kFormats) {
     for (const Element input : {Element::bfloat16, Element::float16}) {
-      expect_no_spills<Quantize>(
-          {.format = format, .input = input, .columns = 7168, .threads = 256, .blocks_per_sm = 4});
+      expect_no_spills<Quantize>(with_threads({.format = format, .input = input, .columns = 7168}));
     }
-    expect_no_spills<Quantize>({.format = format, .columns = 2880, .threads = 256, .blocks_per_sm = 4});
+    expect_no_spills<Quantize>(with_threads({.format = format, .columns = 2880}));
+    expect_no_spills<Quantize>(with_threads({.format = format, .columns = 256}));
   }
   expect_no_spills<ArrangeScales>({.bytes = 1, .num_blocks = 224, .threads = 256});
   expect_no_spills<ArrangeScales>({.bytes = 4, .num_blocks = 56, .threads = 256});
@@ -41,7 +41,7 @@ TEST_P(QuantizeCompile, DoesNotSpill) {
 
 TEST_P(QuantizeCompile, ConvertsByTheInstructionsThatTheChipHas) {
   const auto converts = [](QuantFormat format, const std::string& instruction) {
-    const QuantizeSpec spec{.format = format, .columns = 7168, .threads = 256, .blocks_per_sm = 4};
+    const QuantizeSpec spec = with_threads({.format = format, .columns = 7168});
     return compile_to_ptx(embedded_sources(), make_request<Quantize>(spec), GetParam()).find(instruction) !=
            std::string::npos;
   };
@@ -57,8 +57,7 @@ TEST_P(QuantizeCompile, RowsMoveByTheWidestAccessesThatTheChipHas) {
   const auto uses = [](const KernelRequest& request, const std::string& instruction) {
     return compile_to_ptx(embedded_sources(), request, GetParam()).find(instruction) != std::string::npos;
   };
-  const KernelRequest quantize =
-      make_request<Quantize>({.format = QuantFormat::fp8, .columns = 7168, .threads = 256, .blocks_per_sm = 4});
+  const KernelRequest quantize = make_request<Quantize>(with_threads({.format = QuantFormat::fp8, .columns = 7168}));
   const KernelRequest decode =
       make_request<LocalDecode>({.row_bytes = 14336, .num_experts = 256, .top_k = 8, .threads = 256});
   for (const KernelRequest& request : {quantize, decode}) {

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <sstream>
 
 #include "base/sha256.hpp"
 #include "moelink/error.hpp"
+#include "moelink/protocol/quantize.hpp"
 #include "quantize/fixture.hpp"
 #include "support/device.hpp"
 
@@ -27,13 +30,18 @@ struct Quantized {
 class QuantizeTest : public DeviceTest {
  protected:
   /// Rows of `columns` bf16.
-  Quantized quantize(Quantization format, const std::vector<std::uint16_t>& values, std::int64_t columns,
-                     DataType type = DataType::bfloat16) {
+  static Quantized quantize(Quantization format, const std::vector<std::uint16_t>& values, std::int64_t columns,
+                            DataType type = DataType::bfloat16) {
+    return quantize_on(device(), {.format = format, .input = type, .columns = columns}, values, kTensorScale);
+  }
+  static Quantized quantize_on(Device device, const QuantizerConfig& config, const std::vector<std::uint16_t>& values,
+                               float tensor_scale) {
+    const auto [format, type, columns] = config;
     const auto num_rows = static_cast<std::int64_t>(values.size()) / columns;
-    const Stream stream(device());
-    const Quantizer quantizer(device(), {.format = format, .input = type, .columns = columns});
+    const Stream stream(device);
+    const Quantizer quantizer(device, config);
     const Buffer input = upload(values, stream);
-    const Buffer scale = upload(std::vector<float>{kTensorScale}, stream);
+    const Buffer scale = upload(std::vector<float>{tensor_scale}, stream);
     const std::int64_t row_bytes = Quantizer::row_bytes(format, columns);
     const Buffer elements = upload(Bytes(static_cast<std::size_t>(num_rows * row_bytes), 0xcc), stream);
     const std::int64_t scale_bytes = Quantizer::scale_bytes(format, columns, num_rows, ScaleArrangement::row_major);
@@ -140,6 +148,23 @@ TEST_P(QuantizeTest, Fp16GivesWhatTheSameValuesInBf16Give) {
   EXPECT_EQ(a.scales, b.scales);
 }
 
+TEST_P(QuantizeTest, EveryScaleOfATensorGivesWhatTheHostGives) {
+  if (!on_gpu()) GTEST_SKIP() << "the host is what a GPU is compared with";
+  std::vector<float> tensor_scales{1e-30F, 1e-18F, 3e15F, 1e20F};  // beyond what quotients are safe with
+  for (int i = 0; i < 24; ++i) {
+    tensor_scales.push_back(std::ldexp(static_cast<float>(0xffffff - i * 0x54321), 3 * (i % 12 - 6) - 24));
+  }
+  for (const DataType type : {DataType::bfloat16, DataType::float16}) {
+    const QuantizerConfig config{.format = Quantization::nvfp4, .input = type, .columns = 512};
+    for (const float tensor_scale : tensor_scales) {
+      const Quantized got = quantize_on(device(), config, all_bf16(), tensor_scale);  // all fp16, too
+      const Quantized wanted = quantize_on(Device::host(), config, all_bf16(), tensor_scale);
+      EXPECT_TRUE(got.elements == wanted.elements) << tensor_scale;
+      EXPECT_TRUE(got.scales == wanted.scales) << tensor_scale;
+    }
+  }
+}
+
 /// Byte of scale (row, block) of a tile as NVIDIA's cuBLAS documentation draws it, written down once more.
 std::size_t tile_byte(std::int64_t row, std::int64_t block, std::int64_t blocks) {
   const std::int64_t tiles_per_row = (blocks + 3) / 4;
@@ -200,20 +225,23 @@ TEST_P(QuantizeTest, ScalesStandWhereTheArrangementSays) {
 }
 
 TEST_P(QuantizeTest, RowsPastTheDevicesCountAreLeftAlone) {
+  constexpr std::int32_t kRows = 20000;  // more than a GPU has at once
   const Stream stream(device());
   const Quantizer quantizer(device(), {.format = Quantization::mxfp8, .columns = 32});
-  const Buffer input = upload(std::vector<std::uint16_t>(4 * 32, 0x3f80), stream);
-  for (const std::int32_t count : {-1, 0, 3, 4, 9}) {
-    const Buffer output = upload(Bytes(4 * 32, 0xaa), stream);
-    const Buffer scales = upload(Bytes(4, 0xaa), stream);
+  const Buffer input = upload(std::vector<std::uint16_t>(kRows * 32, 0x3f80), stream);
+  for (const std::int32_t count : {-1, 0, 3, kRows - 1, kRows, kRows + 5}) {
+    const Buffer output = upload(Bytes(kRows * 32, 0xaa), stream);
+    const Buffer scales = upload(Bytes(kRows, 0xaa), stream);
     const Buffer num_rows = upload(std::vector<std::int32_t>{count}, stream);
-    quantizer.quantize({.input = {input.data(), DataType::bfloat16, 4, 32},
-                        .output = {output.data(), DataType::bytes, 4, 32},
+    quantizer.quantize({.input = {input.data(), DataType::bfloat16, kRows, 32},
+                        .output = {output.data(), DataType::bytes, kRows, 32},
                         .scales = {scales.data()},
                         .num_rows_on_device = num_rows.as<std::int32_t>()},
                        stream);
-    const Bytes got = download<unsigned char>(scales.data(), 4, stream);
-    for (int row = 0; row < 4; ++row) EXPECT_EQ(got[static_cast<std::size_t>(row)] != 0xaa, row < count) << count;
+    const auto written = static_cast<std::size_t>(std::clamp(count, 0, kRows));
+    Bytes wanted(kRows, 0xaa);
+    std::fill_n(wanted.begin(), written, static_cast<unsigned char>(127 - 8));  // of ones
+    EXPECT_TRUE(download<unsigned char>(scales.data(), kRows, stream) == wanted) << count;
   }
 }
 
@@ -252,6 +280,18 @@ TEST_P(QuantizeTest, BadInputIsRefusedInWords) {
   with([](auto& args) { args.scales.arrangement = ScaleArrangement::swizzled; }, "only one-byte scales");
   with([](auto& args) { args.scales.stride = -5; }, "stride of -5");
   stream.synchronize();
+}
+
+TEST(QuantizeTiles, AreWholeBlocksOfScalesAndNoneIsEmpty) {
+  for (const i32 units : {1, 2, 4, 7}) {
+    for (i32 columns = 8; columns < 9000; columns += 8) {
+      const QuantizeTiles tiles(QuantizeSpec{.columns = columns, .units_at_once = units});
+      EXPECT_EQ(0, tiles.columns % 256);
+      EXPECT_LE(tiles.columns, 256 * units);
+      EXPECT_GE(tiles.per_row * tiles.columns, columns);
+      EXPECT_LT((tiles.per_row - 1) * tiles.columns, columns) << columns << " columns, " << units << " units";
+    }
+  }
 }
 
 MOELINK_TEST_ON_DEVICES(QuantizeTest);
