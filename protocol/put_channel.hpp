@@ -31,6 +31,7 @@ struct PutRing {
   PutDescriptor* slots = nullptr;  ///< [capacity], shared by host and device; ticket t is in slot t % capacity
   u64* next_ticket = nullptr;      ///< this device's memory: tickets given out
   const u64* taken = nullptr;      ///< shared: tickets whose slots may be written again
+  u64* taken_seen = nullptr;       ///< this device's memory: what `taken` was when a kernel last looked
   u64 capacity = 0;
 };
 

@@ -14,6 +14,7 @@ namespace moelink {
 /// Phases of puts.
 inline constexpr u32 kDispatchPuts = 0;
 inline constexpr u32 kCombinePuts = 1;
+inline constexpr i32 kRowPhases = 2;
 /// Chunk 0 of each phase is the header; chunk c of the slots is number c + 1.
 inline constexpr i32 kHeaderChunk = 0;
 inline constexpr i32 kFirstRowChunk = 1;
@@ -87,7 +88,16 @@ struct RemoteArgs {
   /// [num_remotes][channel.max_chunks]: pieces that a chunk still waits for before it is handed over; zero between
   /// calls.
   u32* pieces = nullptr;
+  /// [kRowPhases][num_ranks][channel.max_chunks], zero at first: the channel's arrival flags once more, where a look
+  /// costs little. Null: the launch has no relay (NOTE [relay], kernels/moe/relay.cuh).
+  u64* relayed = nullptr;
+  u64* free = nullptr;  ///< [kRowPhases], likewise: the last epoch in which the phase was free to pack
   PutChannelView channel{};
 };
+
+/// Blocks of a launch of at most `max_blocks` that relay and do nothing else.
+constexpr i32 relay_blocks(bool has_remotes, bool is_host, i32 max_blocks) {
+  return has_remotes && !is_host && max_blocks > 1 ? 1 : 0;
+}
 
 }  // namespace moelink

@@ -4,25 +4,26 @@
 #pragma once
 
 #include "moelink/protocol/types.hpp"
-#if MOELINK_ON_DEVICE
-#include "moelink/device/exec/device_exec.cuh"
-#endif
 
 namespace moelink {
 
 #if MOELINK_ON_DEVICE
 
-/// The executor of one team: `kThreads` of the block's threads, a multiple of 32. Team t of block b is block
-/// t * (number of blocks) + b: the first ones are on SMs of their own.
-template <int kThreads>
-class TeamExec : public DeviceExec {
+/// The executor of one team: `kThreads` of the threads of a block of `Block`, a multiple of 32. Team t of block b is
+/// block t * (number of blocks) + b: the first ones are on SMs of their own.
+template <int kThreads, class Block>
+class TeamExec : public Block {
  public:
+  using Block::kWarpSize;
   static_assert(kThreads % kWarpSize == 0, "a team is whole warps");
-  MOELINK_DEVICE TeamExec(int num_teams, int scratch_bytes)
-      : team_(static_cast<int>(threadIdx.x) / kThreads), num_teams_(num_teams), scratch_bytes_(scratch_bytes) {}
+  MOELINK_DEVICE TeamExec(const Block& block, int num_teams, int scratch_bytes)
+      : Block(block),
+        team_(static_cast<int>(threadIdx.x) / kThreads),
+        num_teams_(num_teams),
+        scratch_bytes_(scratch_bytes) {}
 
-  MOELINK_DEVICE int block() const { return team_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); }
-  MOELINK_DEVICE int num_blocks() const { return num_teams_ * static_cast<int>(gridDim.x); }
+  MOELINK_DEVICE int block() const { return team_ * Block::num_blocks() + Block::block(); }
+  MOELINK_DEVICE int num_blocks() const { return num_teams_ * Block::num_blocks(); }
   MOELINK_DEVICE int thread() const { return static_cast<int>(threadIdx.x) % kThreads; }
   MOELINK_DEVICE constexpr int num_threads() const { return kThreads; }
   MOELINK_DEVICE int warp() const { return thread() / kWarpSize; }
@@ -43,7 +44,7 @@ class TeamExec : public DeviceExec {
 
   /// This team's scratch.
   MOELINK_DEVICE void* scratch() const {
-    return static_cast<unsigned char*>(DeviceExec::scratch()) + team_ * scratch_bytes_;
+    return static_cast<unsigned char*>(Block::scratch()) + team_ * scratch_bytes_;
   }
 
  private:
@@ -60,8 +61,7 @@ class TeamExec : public DeviceExec {
 template <int kThreads, class Exec>
 MOELINK_DEVICE auto as_team(const Exec& ex, int num_threads, int scratch_bytes) {
 #if MOELINK_ON_DEVICE
-  (void)ex;
-  return TeamExec<kThreads>(num_threads / kThreads, scratch_bytes);
+  return TeamExec<kThreads, Exec>(ex, num_threads / kThreads, scratch_bytes);
 #else
   (void)num_threads;
   (void)scratch_bytes;

@@ -31,6 +31,7 @@
 #include "moelink/device/moe/nvlink_combine_items.cuh"
 #include "moelink/device/moe/nvlink_epoch.cuh"
 #include "moelink/device/moe/partial_sum.cuh"
+#include "moelink/device/moe/relay.cuh"
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/ptx/line.cuh"
 #include "moelink/device/sync/tagged_word.cuh"
@@ -47,7 +48,9 @@ struct NvlinkCombine {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    run_block(as_team<kCombineTeamThreads>(ex, spec().threads, CombineTeamScratch(spec()).total), spec, args);
+    if (is_relay(ex, spec, args.remote)) return relay_combine(ex, spec, args);
+    const auto blocks = beside_relay(ex, spec, args.remote);
+    run_block(as_team<kCombineTeamThreads>(blocks, spec().threads, CombineTeamScratch(spec()).total), spec, args);
   }
 
  private:
@@ -67,7 +70,7 @@ struct NvlinkCombine {
     const bool gets_lines = spec().may_have_lines() && has_few && !clears_lines(epoch);
     if (call.is_broken() || !has_dispatch) return leave(ex, call);
     const bool is_keeper = ex.block() == 0;
-    if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, epoch)) {
+    if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, kCombinePuts, epoch)) {
       return leave(ex, call);
     }
     if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);

@@ -27,6 +27,7 @@
 #include "moelink/device/moe/nvlink_few_tokens.cuh"
 #include "moelink/device/moe/nvlink_part.cuh"
 #include "moelink/device/moe/nvlink_received_rows.cuh"
+#include "moelink/device/moe/relay.cuh"
 
 namespace moelink {
 
@@ -38,10 +39,16 @@ struct NvlinkDecode {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
-    Launch<Exec, S>(ex, spec, args).run();
+    if (is_relay(ex, spec, args.remote)) return relay_dispatch(ex, spec, args);
+    launch(beside_relay(ex, spec, args.remote), spec, args);
   }
 
  private:
+  template <class Exec, class S>
+  MOELINK_DEVICE static void launch(const Exec& ex, S spec, const Args& args) {
+    Launch<Exec, S>(ex, spec, args).run();
+  }
+
   template <class Exec, class S>
   class Launch {
    public:
@@ -73,7 +80,8 @@ struct NvlinkDecode {
       if (loaded_ >= 0) part_.quantize(ex_, spec_);
       if (epoch_.is_broken()) return leave();
       if (is_last() && ex_.thread() == 0) epoch_.check_order(args_.local.fault);
-      if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, epoch_.value())) return leave();
+      if (args_.sends != 0 && !slots_.remotes().wait_until_free(ex_, args_.local.fault, kDispatchPuts, epoch_.value()))
+        return leave();
       if (args_.sends != 0) {
         if (is_last()) send_header();
         MOELINK_NO_UNROLL
@@ -281,7 +289,7 @@ struct NvlinkDecode {
       const ReceivedRows<Exec, S> received(spec_, args_, headers, places, epoch_.value(), scratch<u32>(at_.items),
                                            rows_, weights_);
       u32 clamped = 0;
-      if (is_last()) relay_remote_headers(ex_, spec_, args_, epoch_.value());
+      if (is_last() && !slots_.remotes().has_relay()) relay_remote_headers(ex_, spec_, args_, epoch_.value());
       if (!headers.wait(ex_, args_, epoch_.value(), clamped)) {
         if (is_last()) publish_nothing(ex_, args_, places);
         return false;

@@ -70,22 +70,26 @@ MOELINK_DEVICE void put_remote_headers(const Exec& ex, S spec, const NvlinkDispa
 }
 
 /// By one block of a launch that receives: stores the headers that remotes put, as they come, where a peer would have,
-/// so that all blocks look there and one alone at what may be the host's memory. After a fault it leaves; the others
-/// notice.
+/// so that all blocks look there and one alone at what may be the host's memory. False, in some thread, after a fault:
+/// it leaves; the others notice.
 template <class Exec, class S>
-MOELINK_DEVICE void relay_remote_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch) {
-  if (!spec().has_remotes) return;
+MOELINK_DEVICE bool relay_remote_headers(const Exec& ex, S spec, const NvlinkDispatchArgs& args, u64 epoch) {
+  if (!spec().has_remotes) return true;
   const Remotes<S> remotes(spec, args.remote);
   const i32 pairs = header_pairs(spec, args.window.rank);
-  for (i32 i = ex.thread(); i < spec().num_ranks * pairs; i += ex.num_threads()) {
-    const i32 source = i / pairs;
-    if (!remotes.has(source)) continue;
-    if (!remotes.wait(args.local.fault, kDispatchPuts, source, kHeaderChunk, epoch)) return;
+  // A warp for each remote: one look for all of its lanes.
+  MOELINK_NO_UNROLL
+  for (i32 n = ex.warp(); n < args.remote.num_remotes; n += ex.num_warps()) {
+    const i32 source = args.remote.sources[args.remote.num_peers + n];
+    if (!remotes.wait_for_host(args.local.fault, kDispatchPuts, source, kHeaderChunk, epoch)) return false;
     const u8* arrived =
         remotes.arrived(remotes.number(source)) + args.remote.receive_layout.dispatch_header.offset_bytes;
-    st_line_sys_pair(header_lines(spec, args, args.window.rank, source) + i % pairs,
-                     ld_line_sys_pair(reinterpret_cast<const WordPair*>(arrived) + i % pairs));
+    for (i32 pair = ex.lane(); pair < pairs; pair += Exec::kWarpSize) {
+      st_line_sys_pair(header_lines(spec, args, args.window.rank, source) + pair,
+                       ld_line_sys_pair(reinterpret_cast<const WordPair*>(arrived) + pair));
+    }
   }
+  return true;
 }
 
 /// By one thread: one word of this rank's header at one rank, for whoever knows no more than that yet.

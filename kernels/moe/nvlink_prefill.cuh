@@ -22,6 +22,7 @@
 
 #include "moelink/device/moe/nvlink_prefill_route.cuh"
 #include "moelink/device/moe/nvlink_prefill_rows.cuh"
+#include "moelink/device/moe/relay.cuh"
 
 namespace moelink {
 
@@ -33,6 +34,13 @@ struct NvlinkPrefill {
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
+    if (is_relay(ex, spec, args.remote)) return relay_dispatch(ex, spec, args);
+    run_block(beside_relay(ex, spec, args.remote), spec, args);
+  }
+
+ private:
+  template <class Exec, class S>
+  MOELINK_DEVICE static void run_block(const Exec& ex, S spec, const Args& args) {
     const bool keeps = ex.block() == 0;
     NvlinkEpoch epoch(args.tables, args.sends != 0 ? NvlinkPhase::dispatch_send : NvlinkPhase::dispatch_receive,
                       args.receives != 0 ? NvlinkPhase::dispatch_receive : NvlinkPhase::dispatch_send, keeps);
@@ -48,7 +56,7 @@ struct NvlinkPrefill {
     const i32 num_tokens = clamp_token_count(args.local, given_tokens);
     bool good = !epoch.is_broken();
     if (good && args.sends != 0) {
-      good = Remotes<S>(spec, args.remote).wait_until_free(ex, args.local.fault, epoch.value());
+      good = Remotes<S>(spec, args.remote).wait_until_free(ex, args.local.fault, kDispatchPuts, epoch.value());
     }
     if (routes && good) {
       good = PrefillRoute<Exec, S>(spec, args, epoch.value(), num_tokens, scratch, at.route).run(ex);
@@ -76,7 +84,6 @@ struct NvlinkPrefill {
     }
   }
 
- private:
   template <class S>
   MOELINK_DEVICE static RowTargets targets(S spec, const Args& args) {
     return {.rows = static_cast<u8*>(args.local.rows),
@@ -105,7 +112,7 @@ struct NvlinkPrefill {
   MOELINK_DEVICE static bool learn_places(const Exec& ex, S spec, const Args& args, u64 epoch,
                                           SourceHeaders<S>& headers, const Places<S>& places) {
     u32 clamped = 0;
-    if (ex.block() == 0) relay_remote_headers(ex, spec, args, epoch);
+    if (ex.block() == 0 && args.remote.relayed == nullptr) relay_remote_headers(ex, spec, args, epoch);
     if (!headers.wait(ex, args, epoch, clamped)) return false;
     if (args.format.reuse_routing != 0) return true;
     if (ex.warp() == 0) places.make(ex);

@@ -55,16 +55,24 @@ class Remotes {
 
   // Sending.
 
-  /// By the block, before it packs anything in this launch: waits until all that was packed before has been sent.
-  /// False, for all threads, after a fault.
+  /// By the block, before it packs anything of `phase` in this launch: waits until all that was packed before has been
+  /// sent. False, for all threads, after a fault.
   template <class Exec>
-  [[nodiscard]] MOELINK_DEVICE bool wait_until_free(const Exec& ex, const FaultContext& fault, u64 epoch) const {
+  [[nodiscard]] MOELINK_DEVICE bool wait_until_free(const Exec& ex, const FaultContext& fault, u32 phase,
+                                                    u64 epoch) const {
     if (!spec_().has_remotes) return true;
-    bool failed = false;
-    for (u32 phase = ex.thread(); phase <= kCombinePuts; phase += ex.num_threads()) {
-      failed = failed || !wait_until_sent(args_.channel, fault, phase, epoch);
-    }
+    if (!has_relay()) return !ex.sync_block_or(!wait_until_all_sent(ex, fault, epoch));
+    const WaitFor what{.phase = FaultPhase::proxy, .epoch = epoch, .expected = epoch};
+    const bool failed = ex.thread() == 0 && !wait_for_proxy(args_.channel, fault, what, args_.free + phase);
     return !ex.sync_block_or(failed);
+  }
+
+  /// By the relay: waits for the same, and tells the other blocks. False, for all threads, after a fault.
+  template <class Exec>
+  [[nodiscard]] MOELINK_DEVICE bool relay_free(const Exec& ex, const FaultContext& fault, u32 phase, u64 epoch) const {
+    if (ex.sync_block_or(!wait_until_all_sent(ex, fault, epoch))) return false;
+    if (ex.thread() == 0) st_release_gpu(args_.free + phase, epoch);
+    return true;
   }
 
   /// By one block, a block barrier after `size_bytes` of header were packed for every remote: hands them over.
@@ -111,9 +119,12 @@ class Remotes {
 
   // Receiving.
 
+  /// Whether a block of this launch repeats what the proxy says.
+  [[nodiscard]] MOELINK_DEVICE bool has_relay() const { return args_.relayed != nullptr; }
+
   /// The flag that reaches the epoch once the chunk with a slot is here; to be acquired at system scope.
   [[nodiscard]] MOELINK_DEVICE const u64* row_flag(u32 phase, i32 source, i32 slot) const {
-    return args_.channel.arrival_flag(phase, source, kFirstRowChunk + chunk_of(slot));
+    return flag(phase, source, kFirstRowChunk + chunk_of(slot));
   }
   /// By one thread: waits for the flag of any rank. False: a fault.
   [[nodiscard]] MOELINK_DEVICE bool wait_for_flag(const FaultContext& fault, const WaitFor& what,
@@ -123,11 +134,56 @@ class Remotes {
   }
   /// By one thread: waits for a chunk, numbered as in the channel. False: a fault.
   [[nodiscard]] MOELINK_DEVICE bool wait(const FaultContext& fault, u32 phase, i32 source, i32 chunk, u64 epoch) const {
-    const FaultPhase where = phase == kDispatchPuts ? FaultPhase::dispatch_receive : FaultPhase::combine_receive;
-    return wait_for_chunk(args_.channel, fault, where, phase, source, chunk, epoch);
+    return wait_for_proxy(args_.channel, fault, wait_for(phase, source, epoch), flag(phase, source, chunk));
+  }
+
+  /// The same at the proxy's own flag. Lanes of a warp that wait for one chunk are one look.
+  [[nodiscard]] MOELINK_DEVICE bool wait_for_host(const FaultContext& fault, u32 phase, i32 source, i32 chunk,
+                                                  u64 epoch) const {
+    return wait_for_proxy(args_.channel, fault, wait_for(phase, source, epoch),
+                          args_.channel.arrival_flag(phase, source, chunk));
+  }
+
+  /// By the relay: repeats the flags of headers and of all chunks of slots, of which a remote has num_slots(rank), as
+  /// they come. After a fault it leaves.
+  template <class Exec, class NumSlots>
+  MOELINK_DEVICE void relay_chunks(const Exec& ex, const FaultContext& fault, u32 phase, u64 epoch,
+                                   NumSlots&& num_slots) const {
+    // Neighbouring flags are one look of a warp; and every remote has threads of its own if there are enough.
+    const i32 threads = min_of(max_of(ex.num_threads() / args_.num_remotes, 1), Exec::kWarpSize);
+    for (i32 i = ex.thread(); i < args_.num_remotes * threads; i += ex.num_threads()) {
+      const i32 source = args_.sources[args_.num_peers + i / threads];
+      const u64* const from = args_.channel.arrival_flag(phase, source, 0);
+      const FlagRun run{.first = i % threads, .end = kFirstRowChunk + chunks_of(num_slots(source)), .step = threads};
+      if (!relay_flags(args_.channel, fault, wait_for(phase, source, epoch), from,
+                       args_.relayed + (from - args_.channel.arrived), run)) {
+        return;
+      }
+    }
   }
 
  private:
+  MOELINK_DEVICE static WaitFor wait_for(u32 phase, i32 source, u64 epoch) {
+    const FaultPhase where = phase == kDispatchPuts ? FaultPhase::dispatch_receive : FaultPhase::combine_receive;
+    return {.phase = where, .peer = source, .epoch = epoch, .expected = epoch};
+  }
+
+  /// Where blocks of this launch look for a chunk, numbered as in the channel.
+  [[nodiscard]] MOELINK_DEVICE const u64* flag(u32 phase, i32 source, i32 chunk) const {
+    const u64* const flag = args_.channel.arrival_flag(phase, source, chunk);
+    return has_relay() ? args_.relayed + (flag - args_.channel.arrived) : flag;
+  }
+
+  /// By the block: false, in threads that know, after a fault.
+  template <class Exec>
+  [[nodiscard]] MOELINK_DEVICE bool wait_until_all_sent(const Exec& ex, const FaultContext& fault, u64 epoch) const {
+    bool good = true;
+    for (i32 phase = ex.thread(); phase < kRowPhases; phase += ex.num_threads()) {
+      good = good && wait_until_sent(args_.channel, fault, static_cast<u32>(phase), epoch);
+    }
+    return good;
+  }
+
   [[nodiscard]] MOELINK_DEVICE i32 slots_in(const RemoteRows& rows, i32 rank, i32 chunk) const {
     const i32 first = chunk << args_.log2_slots_per_chunk;
     return min_of(1 << args_.log2_slots_per_chunk, rows.num_slots[rank] - first);

@@ -16,7 +16,8 @@
 //     the CPU does afterwards, it flushes them (transports/proxy/visibility.hpp). Then it releases the flag, in memory
 //     that host and device share.
 //  6. The kernel acquires the flag at system scope (wait_until), then a block barrier, then reads the payload: not
-//     through the non-coherent cache, and by a bulk copy only behind a proxy fence.
+//     through the non-coherent cache, and by a bulk copy only behind a proxy fence. Where a thread repeats flags in the
+//     device's memory (relay_flags), it acquires them so, and releases the copy that others acquire.
 // Staging is written again only after `sent` has caught up with `handed_over` for its phase (wait_until_sent): a NIC
 // may read the source late, and once more when a packet was lost.
 #pragma once
@@ -67,17 +68,29 @@ MOELINK_DEVICE bool wait_for_proxy(const PutChannelView& channel, const FaultCon
   return wait_until(context, what, [&](u64& seen) { return look_and_help(channel, look, seen); });
 }
 
+/// Waits until the ring's slot of a ticket may be written. The proxy's count may be a trip over PCIe away: one look at
+/// it is good for all tickets that it allows, whoever looked (acquired from the proxy, released to others here).
+MOELINK_DEVICE bool wait_for_slot(const PutChannelView& channel, const FaultContext& context, u64 ticket, u64 epoch) {
+  const PutRing& ring = channel.ring;
+  if (ticket < ring.capacity) return true;
+  const WaitFor what{.phase = FaultPhase::proxy, .epoch = epoch, .expected = ticket - ring.capacity + 1};
+  if (ld_acquire_gpu(ring.taken_seen) >= what.expected) return true;
+  u64 taken = 0;
+  const auto look = [&](u64& seen) {
+    seen = taken = ld_acquire_sys(ring.taken);
+    return seen >= what.expected;
+  };
+  if (!wait_until(context, what, [&](u64& seen) { return look_and_help(channel, look, seen); })) return false;
+  st_release_gpu(ring.taken_seen, taken);
+  return true;
+}
+
 /// By one thread, after a barrier behind all stores to the chunk. False if the deadline passed while the ring was full,
 /// or there is a fault: then leave.
 MOELINK_DEVICE bool hand_over(const PutChannelView& channel, const FaultContext& context, const ChunkPut& put) {
   const PutRing& ring = channel.ring;
   const u64 ticket = atom_add_relaxed_gpu(ring.next_ticket, u64{1});
-  if (ticket >= ring.capacity) {
-    const WaitFor what{.phase = FaultPhase::proxy, .epoch = put.epoch, .expected = ticket - ring.capacity + 1};
-    if (!wait_for_proxy(channel, context, what, ring.taken)) {
-      return false;
-    }
-  }
+  if (!wait_for_slot(channel, context, ticket, put.epoch)) return false;
   PutDescriptor& slot = ring.slots[ticket % ring.capacity];
   slot.source_offset_bytes = static_cast<u64>(put.source_offset_bytes);
   slot.target_offset_bytes = static_cast<u64>(put.target_offset_bytes);
@@ -120,20 +133,36 @@ MOELINK_DEVICE bool wait_until_sent(const PutChannelView& channel, const FaultCo
   return wait_for_proxy(channel, context, what, channel.sent + phase);
 }
 
-/// Copies flags of host memory, which every look from a GPU costs a trip over PCIe, into this device's memory as they
-/// come: `count` neighbouring flags, until each has reached `epoch`. By one warp (on the host: one thread); others then
-/// wait for the copies at gpu scope. False on a fault.
+/// Flags of which every `step`-th is one thread's.
+struct FlagRun {
+  i32 first = 0;
+  i32 end = 0;
+  i32 step = 1;
+};
+
+/// Copies flags of host memory, a look at which costs a GPU a trip over PCIe, into this device's memory as they come,
+/// until each of `run` has reached what.expected. By one thread; others then wait for the copies at gpu scope: what
+/// this thread has acquired of the proxy its release passes on. One loop for all flags, so that no thread of a warp
+/// holds up what another has seen. The deadline is that of the run. False on a fault.
+MOELINK_DEVICE bool relay_flags(const PutChannelView& channel, const FaultContext& context, const WaitFor& what,
+                                const u64* from, u64* to, const FlagRun& run) {
+  i32 next = run.first;
+  const auto look = [&](u64& seen) {
+    seen = ld_acquire_sys(from + next);
+    if (seen < what.expected) return false;
+    st_release_gpu(to + next, what.expected);
+    next += run.step;
+    return next >= run.end;
+  };
+  return next >= run.end || wait_until(context, what, [&](u64& seen) { return look_and_help(channel, look, seen); });
+}
+
+/// The same for `count` neighbouring flags of a source, by one warp (on the host: one thread).
 template <class Exec>
-MOELINK_DEVICE bool relay_arrivals(const Exec& ex, const FaultContext& context, FaultPhase where, i32 source,
-                                   const u64* from, u64* to, i32 count, u64 epoch) {
+MOELINK_DEVICE bool relay_arrivals(const Exec& ex, const PutChannelView& channel, const FaultContext& context,
+                                   FaultPhase where, i32 source, const u64* from, u64* to, i32 count, u64 epoch) {
   const WaitFor what{.phase = where, .peer = source, .epoch = epoch, .expected = epoch};
-  for (i32 i = ex.lane(); i < count; i += Exec::kWarpSize) {
-    if (!wait_until_reached_sys(context, what, from + i)) {
-      return false;
-    }
-    st_release_gpu(to + i, epoch);
-  }
-  return true;
+  return relay_flags(channel, context, what, from, to, {.first = ex.lane(), .end = count, .step = Exec::kWarpSize});
 }
 
 }  // namespace moelink

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <vector>
 
 #include "exchange/ranks_case.hpp"
 #include "moelink/error.hpp"
@@ -86,16 +87,37 @@ INSTANTIATE_TEST_SUITE_P(Exchange, NvlinkOnOneGpu,
 
 TEST(NvlinkOnAGpu, RankThatNeverCallsEndsTheOtherWithATimeout) {
   if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
-  const RanksShape shape{.num_ranks = 2};
-  const RanksCall call(shape, Routes::uniform, 1, {8, 8});
-  on_every_rank(ranks_on(Device::cuda(0), 2, std::chrono::milliseconds(500)), [&](const Communicator& communicator) {
+  for (const int ranks_per_node : {0, 1}) {
+    SCOPED_TRACE(ranks_per_node == 0 ? "one node" : "two nodes");
+    const RanksShape shape{.num_ranks = 2, .ranks_per_node = ranks_per_node};
+    const RanksCall call(shape, Routes::uniform, 1, {8, 8});
+    const std::vector<Communicator> group = ranks_on(Device::cuda(0), shape, std::chrono::milliseconds(500));
+    on_every_rank(group, [&](const Communicator& communicator) {
+      ExchangeRank rank(communicator, shape);
+      if (communicator.rank() == 1) return;
+      rank.load(call);
+      rank.enqueue();
+      rank.stream.synchronize();  // the kernels left in good order: the context survives
+      EXPECT_THROW(rank.exchange.check(), Error);
+      EXPECT_THROW((void)rank.exchange.dispatch(rank.dispatch_args(), rank.stream), Error);
+    });
+  }
+}
+
+/// A launch of one block has none to relay what the proxy says; of two, one relays and one works.
+TEST(NvlinkOnAGpu, LaunchesOfOneOrTwoBlocksMatchBetweenNodes) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
+  const RanksShape shape{
+      .num_ranks = 2, .num_experts = 16, .top_k = 8, .hidden = 256, .max_tokens = 300, .ranks_per_node = 1};
+  const RanksCall few(shape, Routes::uniform, 1, {5, 9});
+  const RanksCall many(shape, Routes::holes, 2, {300, 270});
+  on_every_rank(ranks_on(Device::cuda(0), shape), [&](const Communicator& communicator) {
     ExchangeRank rank(communicator, shape);
-    if (communicator.rank() == 1) return;
-    rank.load(call);
-    rank.enqueue();
-    rank.stream.synchronize();  // the kernels left in good order: the context survives
-    EXPECT_THROW(rank.exchange.check(), Error);
-    EXPECT_THROW((void)rank.exchange.dispatch(rank.dispatch_args(), rank.stream), Error);
+    for (const int max_sms : {1, 2, 1 + communicator.rank(), 2 - communicator.rank(), 0}) {
+      rank.max_sms = max_sms;
+      for (const RanksCall* call : {&few, &many}) rank.run(*call);
+    }
+    communicator.barrier();
   });
 }
 

@@ -40,8 +40,8 @@ struct PackAndPut {
     args.staging[ex.thread()] = static_cast<unsigned char>(ex.thread());
     if (!hand_over_block(ex, args.channel, args.context, {.peer = 1, .epoch = args.epoch, .size_bytes = 64})) return;
     if (ex.warp() == 0) {
-      relay_arrivals(ex, args.context, FaultPhase::dispatch_receive, 1, args.channel.arrival_flag(0, 1, 0),
-                     args.device_flags, 4, args.epoch);
+      relay_arrivals(ex, args.channel, args.context, FaultPhase::dispatch_receive, 1,
+                     args.channel.arrival_flag(0, 1, 0), args.device_flags, 4, args.epoch);
     }
     if (ex.thread() == 0) {
       wait_for_chunk(args.channel, args.context, FaultPhase::dispatch_receive, 0, 1, 5, args.epoch);

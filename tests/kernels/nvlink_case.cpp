@@ -23,6 +23,8 @@ struct NvlinkRank::Remote {
   std::vector<RankRoute> routes;
   std::vector<i32> sources;
   std::vector<u32> pieces;
+  std::vector<u64> relayed;
+  std::vector<u64> free = std::vector<u64>(kRowPhases);
   Guarded send, receive;
   std::unique_ptr<PutProxy> proxy;
   std::unique_ptr<PutChannel> channel;
@@ -57,7 +59,7 @@ NvlinkDispatchSpec NvlinkConfig::spec() const {
 }
 
 NvlinkRank::NvlinkRank(const NvlinkConfig& given, int rank, int num_threads)
-    : config(given), index(rank), team_(num_threads) {
+    : config(given), index(rank), team_(num_threads + (given.relays ? 1 : 0)) {
   const NvlinkShape shape = config.shape();
   const std::int64_t groups = config.num_groups();
   const std::int64_t slots = config.num_ranks * config.max_tokens;
@@ -121,6 +123,11 @@ void NvlinkRank::connect(Rendezvous& meet) {
   args.remote.routes = remote_->routes.data();
   args.remote.sources = remote_->sources.data();
   args.remote.pieces = remote_->pieces.data();
+  if (config.relays) {
+    remote_->relayed.assign(static_cast<std::size_t>(i64{kRowPhases} * config.num_ranks * plan.max_chunks), 0);
+    args.remote.relayed = remote_->relayed.data();
+    args.remote.free = remote_->free.data();
+  }
   args.remote.send = remote_->send.data();
   args.remote.receive = remote_->receive.data();
   args.remote.channel = remote_->channel->view();

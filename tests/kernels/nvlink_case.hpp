@@ -46,6 +46,7 @@ struct NvlinkConfig {
   std::uint64_t timeout_ns = 60'000'000'000;  ///< of waits
   std::vector<int> nodes = {};                ///< of each rank; empty: one node. Between nodes go loopback puts
   int log2_slots_per_chunk = 0;               ///< of those
+  bool relays = false;                        ///< launches have a relay, as on a GPU
   int line_tokens = 3;                        ///< NvlinkShape::line_tokens, of those that there are
 
   [[nodiscard]] int num_groups() const { return num_ranks / tp_size; }
@@ -99,13 +100,13 @@ class NvlinkRank {
   /// Other tokens for the routing of the last call.
   void begin_reuse(const NvlinkCall& call);
 
-  /// Runs a kernel's blocks on this rank's threads.
+  /// Runs a kernel's blocks on this rank's threads; a relay is one more than `grid`.
   template <class Kernel>
   void launch(const typename Kernel::Spec& spec, const typename Kernel::Args& kernel_args, int grid,
               std::size_t scratch_bytes, const Pauses& pauses = {}) {
     const Runtime<typename Kernel::Spec> view(spec);
     ++launches_;
-    team_.run(grid, scratch_bytes, [&](const HostExec& ex) {
+    team_.run(grid + (config.relays ? 1 : 0), scratch_bytes, [&](const HostExec& ex) {
       Kernel::run(PausingExec(ex, pauses, launches_ * 64 + static_cast<unsigned>(index)), view, kernel_args);
     });
   }

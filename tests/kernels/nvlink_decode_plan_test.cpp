@@ -102,6 +102,13 @@ TEST(NvlinkDecodePlan, FlagsAreLateWhereMuchTravelsByLinkAndNeverForRemotes) {
   EXPECT_FALSE(late(with_remotes, 128));
 }
 
+TEST(RelayBlocks, OneWhereAGpuHasRemotesAndABlockToSpare) {
+  EXPECT_EQ(1, relay_blocks(/*has_remotes=*/true, /*is_host=*/false, 2));
+  EXPECT_EQ(0, relay_blocks(true, false, 1));
+  EXPECT_EQ(0, relay_blocks(true, true, 64));
+  EXPECT_EQ(0, relay_blocks(false, false, 64));
+}
+
 TEST(NvlinkCombinePlan, EverySumHasATeamOfItsOwnWhileThereAreEnough) {
   const NvlinkCombineSpec spec =
       with_threads({.hidden = 7168, .num_ranks = 2, .tp_size = 1, .top_k = 8, .threads = 0}, kGpu, true);

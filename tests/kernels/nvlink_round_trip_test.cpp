@@ -167,10 +167,14 @@ TEST(NvlinkRoundTrip, ManyCallsInGroups) {
   round_trips({.num_ranks = 3, .tp_size = 3, .num_experts = 5, .top_k = 4, .max_tokens = 5}, 50);
 }
 
-TEST(NvlinkRoundTrip, ManyCallsBetweenNodes) {
+/// Without a relay, as on the host, and with one, as on a GPU.
+class NvlinkRoundTripBetweenNodes : public testing::TestWithParam<bool> {};
+
+TEST_P(NvlinkRoundTripBetweenNodes, ManyCalls) {
   NvlinkConfig config{.num_ranks = 3, .num_experts = 7, .top_k = 3, .max_tokens = 6};
   config.nodes = {0, 1, 0};
   config.log2_slots_per_chunk = 1;
+  config.relays = GetParam();
   round_trips(config, 100);
   config.nodes = {0, 1, 2};
   config.log2_slots_per_chunk = 0;
@@ -178,8 +182,37 @@ TEST(NvlinkRoundTrip, ManyCallsBetweenNodes) {
   config = {.num_ranks = 5, .num_experts = 9, .top_k = 2, .max_tokens = 20, .scale_bytes = 12};
   config.nodes = {2, 0, 0, 2, 1};
   config.log2_slots_per_chunk = 2;
+  config.relays = GetParam();
   round_trips(config, 30);
 }
+
+/// What the relay does not repeat nobody else looks at: every block must still leave, and name who stayed away.
+TEST_P(NvlinkRoundTripBetweenNodes, ARankThatStaysAwayIsNamedByEveryPhase) {
+  NvlinkConfig config{.num_experts = 4, .top_k = 2, .max_tokens = 8, .timeout_ns = 50'000'000};
+  config.nodes = {0, 1};
+  config.relays = GetParam();
+  const NvlinkCall call = make_call(config, {.tokens_of_source = {5, 3}}, 1);
+  for (const bool dispatches : {false, true}) {
+    SCOPED_TRACE(dispatches ? "combine" : "dispatch");
+    NvlinkRanks ranks(config, 3);
+    ranks.each([&](NvlinkRank& rank) {
+      if (rank.index == 1 && !dispatches) return;
+      rank.begin(call);
+      dispatch(rank, 0);
+      if (rank.index == 1) return;
+      std::vector<float> output(rank.args.local.num_tokens * kHidden);
+      const std::vector<float> rows(static_cast<std::size_t>(rank.args.local.max_rows * kHidden));
+      rank.launch<NvlinkCombine>(combine_spec(config), combine_args(rank, rows, output, 0), 3, 0);
+    });
+    const FaultWord word = FaultWord::unpacked(ranks[0].fault());
+    EXPECT_EQ(FaultKind::wait_expired, word.kind);
+    EXPECT_EQ(dispatches ? FaultPhase::combine_receive : FaultPhase::dispatch_receive, word.phase);
+    EXPECT_EQ(1, word.peer);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Relay, NvlinkRoundTripBetweenNodes, testing::Bool(),
+                         [](const auto& of) { return of.param ? "with_relay" : "without"; });
 
 TEST(NvlinkRoundTrip, ManyRanks) { round_trips({.num_ranks = 16, .num_experts = 24, .top_k = 4, .max_tokens = 4}, 12); }
 

@@ -41,6 +41,7 @@ struct SharedLayout {
 /// What only the device touches.
 struct OwnLayout {
   Place<u64> next_ticket;
+  Place<u64> taken_seen;
   Place<u64> handed_over;
   i64 total_bytes = 0;
 
@@ -48,6 +49,7 @@ struct OwnLayout {
     OwnLayout layout;
     Carver carver;
     layout.next_ticket = carver.take<u64>(kWordsPerLine);
+    layout.taken_seen = carver.take<u64>(kWordsPerLine);
     layout.handed_over = carver.take<u64>(kPutPhases);
     layout.total_bytes = carver.total_bytes();
     return layout;
@@ -97,6 +99,7 @@ PutChannel::PutChannel(PutProxy& proxy, const PutChannelConfig& config, int num_
   view_.ring = {.slots = shared.slots.in(shared_.data()),
                 .next_ticket = own.next_ticket.in(own_.data()),
                 .taken = shared.taken.in(shared_.data()),
+                .taken_seen = own.taken_seen.in(own_.data()),
                 .capacity = static_cast<u64>(capacity)};
   if (config.device.is_host()) view_.helper = proxy.helper();
   view_.num_ranks = num_ranks;

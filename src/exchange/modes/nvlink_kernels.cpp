@@ -53,6 +53,13 @@ void apply(NvlinkHalf half, Args& args) {
   args.receives = half != NvlinkHalf::send ? 1 : 0;
 }
 
+/// The grid of a launch whose plan was made for all blocks but those that relay.
+template <class Args>
+i32 grid_with_relay(i32 grid, i32 relays, Args& args) {
+  if (relays == 0) args.remote.relayed = nullptr;
+  return grid + relays;
+}
+
 /// The most tokens of a call that is decode; -1: none is.
 i64 max_decode_tokens(const NvlinkDispatchSpec& spec, const LocalDevice& limits) {
   if (!nvlink_decode_holds_rows(spec.row_bytes, limits) || takes_nvlink_prefill(spec, 0, limits)) return -1;
@@ -174,64 +181,77 @@ void NvlinkKernels::launch_decode(const DispatchKernels& kernels, const Dispatch
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
   // How a row is cut is what members of a group must choose alike: it follows from what was agreed, not from the limit
   // of this call or the threads of its stream.
+  const auto relays_of = [&](i32 blocks) { return relay_blocks(kernels.spec.has_remotes, limits_.is_host, blocks); };
   const auto plan_for = [&](const NvlinkBudget& of) {
-    return plan_nvlink_decode(kernels.spec, num_tokens, call.args.reuse_routing, decode_blocks(kernels, num_tokens, of),
-                              of.sms, limits_);
+    const i32 blocks = decode_blocks(kernels, num_tokens, of);
+    return plan_nvlink_decode(kernels.spec, num_tokens, call.args.reuse_routing, blocks - relays_of(blocks), of.sms,
+                              limits_);
   };
   NvlinkDecodePlan plan = plan_for(now);
   plan.parts = plan_for(budget).parts;
   if (budget.is_shared) plan.late_flags = 0;  // there is no link to wait for
   apply(plan, args);
   args.format.scales_by_part = kernels.spec.quantize != QuantFormat::none ? 1 : 0;
-  kernels.decode.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
+  const i32 relays = relays_of(decode_blocks(kernels, num_tokens, now));
+  const i32 grid = grid_with_relay(plan.grid, relays, args);
+  kernels.decode.launch({.grid = grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
 
 void NvlinkKernels::launch_prefill(const DispatchKernels& kernels, const DispatchCall& call, const NvlinkBudget& budget,
                                    NvlinkDispatchArgs args, StreamView stream) const {
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
+  const i32 relays = relay_blocks(kernels.spec.has_remotes, limits_.is_host, now.sms);
   const NvlinkPrefillPlan plan =
-      plan_nvlink_prefill(kernels.prefill.spec(), args.receives != 0, now.sms, limits_, now.is_shared);
+      plan_nvlink_prefill(kernels.prefill.spec(), args.receives != 0, now.sms - relays, limits_, now.is_shared);
   apply(plan, args);
-  kernels.prefill.launch({.grid = plan.grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
+  const i32 grid = grid_with_relay(plan.grid, relays, args);
+  kernels.prefill.launch({.grid = grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
 
 void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const NvlinkBudget& budget,
                             NvlinkCombineArgs args, StreamView stream) const {
   const Kernel<NvlinkCombine>& kernel = combine_[call.types];
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
-  NvlinkCombinePlan plan =
-      plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, now.sms * now.blocks_per_sm, limits_);
+  const i32 blocks = now.sms * now.blocks_per_sm;
+  const i32 relays = relay_blocks(kernel.spec().has_remotes, limits_.is_host, blocks);
+  NvlinkCombinePlan plan = plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, blocks - relays, limits_);
   if (budget.is_shared) plan.late_flags = 0;  // there is no link to wait for
   apply(half, args);
   apply(plan, args);
-  kernel.launch({.grid = plan.grid, .scratch_bytes = combine_scratch_bytes(kernel.spec(), limits_)}, args, stream);
+  const i32 grid = grid_with_relay(plan.grid, relays, args);
+  kernel.launch({.grid = grid, .scratch_bytes = combine_scratch_bytes(kernel.spec(), limits_)}, args, stream);
 }
 
 std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, const NvlinkBudget& budget) const {
   const DispatchKernels& kernels = plain_[payload];
   const i32 sms = limits_.is_host ? min_of(default_host_threads(), limits_.num_sms) : budget.sms;
   const NvlinkBudget now{.sms = sms, .is_shared = budget.is_shared, .blocks_per_sm = budget.blocks_per_sm};
+  const bool has_remotes = kernels.spec.has_remotes;
+  const auto workers = [&](i32 blocks) { return blocks - relay_blocks(has_remotes, limits_.is_host, blocks); };
   std::string dispatch;
   if (num_tokens <= kernels.decode_tokens) {
-    const NvlinkDecodePlan plan =
-        plan_nvlink_decode(kernels.spec, num_tokens, false, decode_blocks(kernels, num_tokens, now), sms, limits_);
+    const i32 blocks = workers(decode_blocks(kernels, num_tokens, now));
+    const NvlinkDecodePlan plan = plan_nvlink_decode(kernels.spec, num_tokens, false, blocks, sms, limits_);
     dispatch = text("decode: ", plan.grid, " blocks of ", kernels.decode.spec().threads, " threads, ", plan.parts,
                     " per row, ", plan.scratch_bytes, " B scratch",
                     kernels.spec.quantize != QuantFormat::none ? ", quantising" : "");
   } else {
-    const NvlinkPrefillPlan plan = plan_nvlink_prefill(kernels.prefill.spec(), true, sms, limits_, budget.is_shared);
+    const NvlinkPrefillPlan plan =
+        plan_nvlink_prefill(kernels.prefill.spec(), true, workers(sms), limits_, budget.is_shared);
     dispatch =
         text("prefill: ", plan.grid, " blocks of ", kernels.prefill.spec().threads, " threads, ", plan.num_senders,
              " of them send, a flag for ", 1 << plan.log2_slots_per_flag, " rows, ", plan.scratch_bytes, " B scratch",
              kernels.prefill.spec().quantize != QuantFormat::none ? ", quantising" : "");
   }
   const NvlinkCombineSpec& spec = combine_.front().spec();
-  const char* const name = spec.has_remotes ? "p2p" : "nvlink";
-  const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, sms * now.blocks_per_sm, limits_);
+  const char* const name = has_remotes ? "p2p" : "nvlink";
+  const i32 blocks = sms * now.blocks_per_sm;
+  const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, workers(blocks), limits_);
   return text("dispatch ", name, " ", dispatch, "\ncombine ", name, ": ", combine.grid, " blocks of ",
               combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ",
               spec.partial == Element::float32 && spec.input != Element::float32 ? "fp32 partials"
-                                                                                 : "partials as the expert output");
+                                                                                 : "partials as the expert output",
+              workers(blocks) != blocks ? "; a block of each launch relays" : "");
 }
 
 }  // namespace moelink

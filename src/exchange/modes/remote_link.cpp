@@ -105,6 +105,8 @@ RemoteArgs RemoteLink::args() const {
   args.routes = layout_.routes.in(tables_.data());
   args.sources = layout_.sources.in(tables_.data());
   args.pieces = layout_.pieces.in(tables_.data());
+  args.relayed = layout_.relayed.in(tables_.data());
+  args.free = layout_.free.in(tables_.data());
   args.send = reinterpret_cast<u8*>(regions_->send.view().data);
   args.receive = reinterpret_cast<u8*>(regions_->receive.view().data);
   args.channel = channel_->view();

@@ -98,6 +98,8 @@ RemoteTables RemoteTables::of(int num_ranks, int num_remotes, int max_chunks) {
   tables.routes = carver.take<RankRoute>(num_ranks);
   tables.sources = carver.take<i32>(num_ranks);
   tables.pieces = carver.take<u32>(i64{num_remotes} * max_chunks);
+  tables.relayed = carver.take<u64>(i64{kRowPhases} * num_ranks * max_chunks);
+  tables.free = carver.take<u64>(kRowPhases);
   tables.total_bytes = carver.total_bytes();
   return tables;
 }
@@ -120,9 +122,9 @@ void add_remote_memory(const ExchangeShape& shape, const ExchangeConfig& config,
   add("rows for remotes",
       text(remotes, " * (max(", rows, ", ", partials, ") + headers, each a multiple of ", kPlaceAlignmentBytes, " B)"),
       num_remotes * plan.shape.send_layout().pitch_bytes);
-  add("routes to ranks and pieces of chunks",
-      text("ranks ", wire.num_ranks, " * 16 B, ", remotes, " * chunks ", plan.max_chunks, " * 4 B, each a multiple of ",
-           kPlaceAlignmentBytes, " B"),
+  add("routes to ranks, pieces of chunks and flags once more",
+      text("ranks ", wire.num_ranks, " * 16 B, ", remotes, " * chunks ", plan.max_chunks, " * 4 B, ", kRowPhases,
+           " phases * ranks * chunks * 8 B, each a multiple of ", kPlaceAlignmentBytes, " B"),
       RemoteTables::of(wire.num_ranks, num_remotes, plan.max_chunks).total_bytes);
   const PutChannel::Memory channel = PutChannel::memory({.max_chunks = plan.max_chunks}, wire.num_ranks, num_remotes);
   add("flags and ring of puts",

@@ -36,6 +36,8 @@ struct RemoteTables {
   Place<RankRoute> routes;
   Place<i32> sources;
   Place<u32> pieces;
+  Place<u64> relayed;
+  Place<u64> free;
   i64 total_bytes = 0;
 
   [[nodiscard]] static RemoteTables of(int num_ranks, int num_remotes, int max_chunks);
