@@ -87,6 +87,9 @@ inline std::vector<NvlinkDispatchSpec> nvlink_dispatch_specs() {
     add(deep_seek, num_ranks, 1);
     specs.back().has_remotes = true;
   }
+  // The one whose lanes once lost each other on a GPU (docs/decisions/0018-convergence-barriers-are-few.md).
+  add({.row_bytes = 2064, .scale_bytes = 0, .num_experts = 24, .top_k = 4, .threads = 0}, 4, 1);
+  specs.back().has_remotes = true;
   return specs;
 }
 

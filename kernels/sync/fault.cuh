@@ -64,6 +64,11 @@ MOELINK_COLD void report(const FaultContext& context, FaultKind kind, WaitFor wh
 
 }  // namespace fault_calls
 
+/// Whether there is a fault: this rank's, or one that a peer has written here.
+MOELINK_DEVICE bool has_fault(const FaultContext& context) {
+  return context.word != nullptr && ld_relaxed_sys(context.word) != 0;
+}
+
 /// Whether there is a fault: this rank's, or one that a peer has written here. The first thread that meets a peer's
 /// fault describes it in this rank's record.
 MOELINK_DEVICE bool notice_fault(const FaultContext& context, const WaitFor& what, u64 seen, u64 waited_ns) {

@@ -21,7 +21,20 @@
 
 namespace moelink {
 
-/// Waits, with the deadline of `context`, until poll(seen) is true. Returns whether it came true.
+namespace wait_calls {
+
+/// Why a wait is over without what it waited for: a fault, or else the deadline, or else the host's wish.
+MOELINK_COLD void give_up(const FaultContext& context, WaitFor what, u64 seen, u64 waited_ns) {
+  if (notice_fault(context, what, seen, waited_ns)) return;
+  const bool expired = waited_ns > context.timeout_ns;
+  report_fault(context, expired ? FaultKind::wait_expired : FaultKind::aborted, what, seen, waited_ns);
+}
+
+}  // namespace wait_calls
+
+/// Waits, with the deadline of `context`, until poll(seen) is true. Returns whether it came true. In line, and in loops
+/// of others, at many places: so it nests as little as it can, has one way out, and no && or || that would be a branch
+/// (docs/decisions/0018-convergence-barriers-are-few.md).
 template <class Poll>
 MOELINK_DEVICE bool wait_until(const FaultContext& context, const WaitFor& what, Poll&& poll) {
   constexpr u32 kPollsPerCheck = 64;
@@ -30,28 +43,22 @@ MOELINK_DEVICE bool wait_until(const FaultContext& context, const WaitFor& what,
   u64 seen = 0;
   u64 start_ns = 0;
   u64 waited_ns = 0;
-  for (u32 polls = 0;; ++polls) {
-    if (poll(seen)) {
-      return true;
-    }
-    if (polls % kPollsPerCheck == kFirstCheck && notice_fault(context, what, seen, waited_ns)) {
-      return false;
-    }
+  bool is_there = poll(seen);
+  bool gives_up = false;
+  for (u32 polls = 0; !is_there && !gives_up; ++polls) {
+    if (polls % kPollsPerCheck == kFirstCheck) gives_up = has_fault(context);
     if (polls % kPollsPerLook == kPollsPerLook - 1) {
       const u64 now_ns = clock_ns();
       start_ns = start_ns == 0 ? now_ns : start_ns;
       waited_ns = now_ns - start_ns;
-      if (waited_ns > context.timeout_ns) {
-        report_fault(context, FaultKind::wait_expired, what, seen, waited_ns);
-        return false;
-      }
-      if (abort_requested(context)) {
-        report_fault(context, FaultKind::aborted, what, seen, waited_ns);
-        return false;
-      }
+      const bool expired = waited_ns > context.timeout_ns;
+      gives_up = abort_requested(context) | expired;
     }
     pause_between_polls(polls);
+    is_there = poll(seen);
   }
+  if (!is_there) wait_calls::give_up(context, what, seen, waited_ns);
+  return is_there;
 }
 
 /// Waits until a word that only grows has reached what.expected, acquiring what its writer released on this device.

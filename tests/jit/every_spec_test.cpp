@@ -1,4 +1,5 @@
-// Every kernel that the test-suite runs compiles for the GPUs we care for, without one here, and spills no register.
+// Every kernel that the test-suite runs compiles for the GPUs we care for, without one here, spills no register, and
+// keeps its convergence barriers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "all_reduce/kernels.hpp"
 #include "jit/kernel_compiler.hpp"
+#include "jit/saved_barriers.hpp"
 #include "jit/support.hpp"
 #include "moelink/device/moe/local_combine.cuh"
 #include "moelink/device/moe/local_decode.cuh"
@@ -89,9 +91,14 @@ std::vector<KernelRequest> every_request() {
   return requests;
 }
 
-// Compiles `requests` and complains about those that spill or cannot be launched.
-std::vector<std::shared_ptr<const CompiledKernel>> expect_no_spills(const char* architecture,
-                                                                    const std::vector<KernelRequest>& requests) {
+constexpr const char* kRule =
+    "loops with one way out, conditions without && and ||, what is rare in a MOELINK_COLD function "
+    "(docs/decisions/0018-convergence-barriers-are-few.md)";
+
+// Compiles `requests` and complains about those that spill, cannot be launched, or let lanes lose each other (NOTE
+// [saved barriers], saved_barriers.hpp).
+std::vector<std::shared_ptr<const CompiledKernel>> expect_good(const char* architecture,
+                                                               const std::vector<KernelRequest>& requests) {
   SCOPED_TRACE(architecture);
   auto kernels = KernelCompiler::shared(architecture).get_all(requests);
   std::map<std::string, std::vector<double>> milliseconds;
@@ -100,6 +107,9 @@ std::vector<std::shared_ptr<const CompiledKernel>> expect_no_spills(const char* 
     EXPECT_FALSE(usage.spills()) << requests[i].expression << "\nspills " << usage.spill_store_bytes << " bytes with "
                                  << usage.registers << " registers";
     EXPECT_LE(usage.registers * requests[i].threads, 65536) << requests[i].expression << " cannot be launched";
+    EXPECT_EQ(test::describe_unsafe_barrier_saves(kernels[i]->cubin), "")
+        << requests[i].expression << "\nsaves convergence barriers, at these bytes, where lanes may have parted; then "
+        << "a barrier of the block can be an illegal instruction. Nest less: " << kRule;
     if (kernels[i]->origin == KernelOrigin::compiler) {
       milliseconds[requests[i].name].push_back(kernels[i]->milliseconds);
     }
@@ -122,10 +132,10 @@ bool is_close_to_spilling(const KernelRequest& request, const CompiledKernel& ke
 
 // Hopper compiles every spec. Blackwell gets the same source with the same types: those that could spill there though
 // they do not on Hopper, and a fifth of the rest of each kernel, the first and with it every instruction included.
-TEST(EverySpec, CompilesWithoutSpills) {
+TEST(EverySpec, CompilesWithoutSpillsAndUnsafeBarriers) {
   MOELINK_NEEDS_NVRTC();
   const std::vector<KernelRequest> requests = every_request();
-  const auto on_hopper = expect_no_spills("sm_90a", requests);
+  const auto on_hopper = expect_good("sm_90a", requests);
 
   constexpr int kStep = 5;
   std::vector<KernelRequest> for_blackwell;
@@ -135,7 +145,7 @@ TEST(EverySpec, CompilesWithoutSpills) {
       for_blackwell.push_back(requests[i]);
     }
   }
-  (void)expect_no_spills("sm_100a", for_blackwell);
+  (void)expect_good("sm_100a", for_blackwell);
 }
 
 }  // namespace
