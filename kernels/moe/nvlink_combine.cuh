@@ -28,6 +28,7 @@
 #pragma once
 
 #include "moelink/device/exec/team_exec.cuh"
+#include "moelink/device/moe/nvlink_combine_header.cuh"
 #include "moelink/device/moe/nvlink_combine_items.cuh"
 #include "moelink/device/moe/nvlink_epoch.cuh"
 #include "moelink/device/moe/partial_sum.cuh"
@@ -73,7 +74,7 @@ struct NvlinkCombine {
     if (args.sends != 0 && !Remotes<S>(spec, args.remote).wait_until_free(ex, args.fault, kCombinePuts, epoch)) {
       return leave(ex, call);
     }
-    if (is_keeper && args.sends != 0) send_headers(ex, spec, args, epoch);
+    if (is_keeper && args.sends != 0) send_combine_headers(ex, spec, args, epoch);
     CombineSends<Exec, S> sends(ex, spec, args, counts, epoch);
     CombineSums<Exec, S> sums(ex, spec, args, num_tokens, false);
     if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
@@ -107,7 +108,7 @@ struct NvlinkCombine {
       // Partials of another type would be other lines, or none: the header comes before them and says so.
       if (is_keeper && !knows_headers && has_few) {
         knows_headers = true;
-        is_whole = receive_headers(ex, spec, args, epoch);
+        is_whole = receive_combine_headers(ex, spec, args, epoch);
         if (!is_whole) break;
       }
       is_whole = sum_token(ex, spec, args, sums.piece(spec), epoch, gets_lines, arrived, [&] {
@@ -123,7 +124,7 @@ struct NvlinkCombine {
           is_whole = copy_result(ex, spec, args, copies.piece(spec), epoch);
         }
       }
-      if (is_keeper && !knows_headers) is_whole = receive_headers(ex, spec, args, epoch) && is_whole;
+      if (is_keeper && !knows_headers) is_whole = receive_combine_headers(ex, spec, args, epoch) && is_whole;
     }
     if (!is_whole) return leave(ex, call);
     if (is_keeper && ex.thread() == 0) call.complete();
@@ -132,89 +133,6 @@ struct NvlinkCombine {
   template <class Exec>
   MOELINK_DEVICE static void leave(const Exec& ex, const NvlinkEpoch& call) {
     if (ex.thread() == 0) call.break_off();
-  }
-
-  /// Where `holder` reads what `sender` says: dropped entries and the type of partials, side by side. Of a remote
-  /// holder: where this rank packs it.
-  template <class S>
-  MOELINK_DEVICE static WordPair* header_of(S spec, const Args& args, i32 holder, i32 sender) {
-    static_assert(CombineHeader::kDropped == 0 && CombineHeader::kPartial == 1);
-    const Remotes<S> remotes(spec, args.remote);
-    if (remotes.has(holder)) {
-      return reinterpret_cast<WordPair*>(remotes.packed(remotes.number(holder)) +
-                                         args.remote.send_layout.combine_header.offset_bytes);
-    }
-    if (remotes.has(sender)) {
-      return reinterpret_cast<WordPair*>(remotes.arrived(remotes.number(sender)) +
-                                         args.remote.receive_layout.combine_header.offset_bytes);
-    }
-    u64* words = args.window.template at<u64>(holder, args.layout.combine_headers.offset_bytes, spec().num_ranks) +
-                 remotes.peer(sender) * CombineHeader::kWords;
-    return reinterpret_cast<WordPair*>(words);
-  }
-
-  /// Released, since it also says that this rank's dispatch has read what the peer will overwrite.
-  template <class Exec, class S>
-  MOELINK_DEVICE static void send_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
-    const u32 tag = tag_of(epoch);
-    for (i32 peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
-      if (peer == args.window.rank) continue;
-      const u32 dropped = static_cast<u32>(args.tables.dropped[peer / spec().tp_size]);
-      st_line_sys_pair(header_of(spec, args, peer, args.window.rank),
-                       {tagged(dropped, tag), tagged(static_cast<u32>(spec().partial), tag)});
-    }
-    if (!spec().has_remotes) return;
-    ex.sync_block();
-    const Remotes<S> remotes(spec, args.remote);
-    remotes.put_headers(ex, args.fault, kCombinePuts, epoch, sizeof(WordPair));
-    remotes.expect_pieces(ex, args.fault, remote_rows(spec, args, epoch), args.send_blocks);
-  }
-
-  /// The partial rows that this rank packs for remotes.
-  template <class S>
-  MOELINK_DEVICE static RemoteRows remote_rows(S spec, const Args& args, u64 epoch) {
-    return {.phase = kCombinePuts,
-            .epoch = epoch,
-            .send_offset_bytes = args.remote.send_layout.partials.offset_bytes,
-            .receive_offset_bytes = args.remote.receive_layout.partials.offset_bytes,
-            .slot_bytes = remote_partial_bytes(spec),
-            .num_slots = args.tables.num_received};
-  }
-
-  /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that
-  /// nothing of this call is under way when the next one begins. False, in every thread: a fault.
-  template <class Exec, class S>
-  MOELINK_DEVICE static bool receive_headers(const Exec& ex, S spec, const Args& args, u64 epoch) {
-    const u32 tag = tag_of(epoch);
-    const Remotes<S> remotes(spec, args.remote);
-    u32 dropped = 0;
-    bool failed = false;
-    for (i32 peer = ex.thread(); peer < spec().num_ranks && !failed; peer += ex.num_threads()) {
-      if (peer == args.window.rank) continue;
-      WordPair header{};
-      WaitFor what{.phase = FaultPhase::combine_receive, .peer = peer, .epoch = epoch, .expected = tag};
-      if (remotes.has(peer)) {
-        const i32 end = kFirstRowChunk + remotes.chunks_of(args.tables.num_sent[peer]);
-        for (i32 chunk = kHeaderChunk; chunk < end && !failed; ++chunk) {
-          failed = !remotes.wait(args.fault, kCombinePuts, peer, chunk, epoch);
-        }
-        if (failed) break;
-      }
-      failed = !wait_until(args.fault, what, [&](u64& seen) {
-        header = ld_line_sys_pair(header_of(spec, args, args.window.rank, peer));
-        seen = header.first >> 32U;
-        return carry(header, tag);
-      });
-      if (failed) break;
-      dropped += data_of(header.first);
-      if (data_of(header.second) == static_cast<u32>(spec().partial)) continue;
-      what.expected = static_cast<u64>(spec().partial);
-      report_fault(args.fault, FaultKind::mismatch, what, data_of(header.second), 0);
-      failed = true;
-    }
-    failed = ex.sync_block_or(failed);
-    report_block_sum(ex, &args.local.status->entries_dropped_by_peers, dropped, static_cast<u32*>(ex.scratch()));
-    return !failed;
   }
 
   /// This rank's flags of partial rows at `home`.
@@ -273,7 +191,7 @@ struct NvlinkCombine {
     const RowPiece& piece = send.piece;
     if (const Remotes<S> remotes(spec, args.remote); remotes.has(send.home)) {
       if (ex.thread() == 0) {
-        remotes.add_piece(args.fault, remote_rows(spec, args, epoch), send.home, piece.index);
+        remotes.add_piece(args.fault, remote_partial_rows(spec, args, epoch), send.home, piece.index);
       }
       return;
     }
