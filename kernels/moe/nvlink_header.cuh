@@ -192,7 +192,10 @@ class SourceHeaders {
     WireFormat fitting = format;
     fitting.payload = args.format.payload;
     fitting.reuse_routing = args.format.reuse_routing;
-    if (!format.valid()) fitting.parts = 1;
+    if (!format.valid()) {  // in one of the two, or both
+      fitting.parts = 1;
+      fitting.log2_slots_per_flag = 0;
+    }
     if (const Remotes<S> remotes(spec_, args.remote); remotes.has(source)) {
       fitting.log2_slots_per_flag = static_cast<u8>(remotes.log2_slots_per_chunk());
       fitting.parts = 1;

@@ -71,6 +71,10 @@ class ReceivedRows {
  private:
   /// Pieces that a block waits for together: one per warp.
   static constexpr u32 kAtOnce = Exec::kIsDevice ? 8 : 1;
+#if MOELINK_ON_DEVICE
+  // With fewer a warp would look for a second one while some of its lanes have met a fault.
+  static_assert(S{}().threads / Exec::kWarpSize >= static_cast<int>(kAtOnce), "a warp for each piece");
+#endif
   using Row = ReceivedPart<Exec, S>;
 
   struct Piece {

@@ -124,9 +124,10 @@ TEST(NvlinkHeaders, AnotherPayloadOrImpossibleFormatIsAFault) {
   using Spoil = void (*)(WireFormat&);
   constexpr Spoil kPayload = [](WireFormat& format) { format.payload = 1; };
   constexpr Spoil kParts = [](WireFormat& format) { format.parts = 3; };
+  constexpr Spoil kShift = [](WireFormat& format) { format.log2_slots_per_flag = 31; };
   constexpr Spoil kChunk = [](WireFormat& format) { format.log2_slots_per_flag = 1; };  // that remotes do not have
   for (const std::vector<int>& nodes : kNodesOfTwo) {
-    for (const Spoil spoil : {kPayload, kParts, kChunk}) {
+    for (const Spoil spoil : {kPayload, kParts, kShift, kChunk}) {
       if (spoil == kChunk && nodes.empty()) continue;
       const NvlinkConfig config{.num_ranks = 2, .nodes = nodes};
       NvlinkRanks ranks(config, 3);
