@@ -1,8 +1,9 @@
-// Engines on one GPU: captured steps, and two ranks that share it, give the reference's tokens in fp32.
+// Engines on GPUs: captured steps, two ranks that share a GPU, and two that have one each give the reference's tokens in fp32.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <list>
+#include <numeric>
 #include <optional>
 
 #include "engine/generation.hpp"
@@ -25,14 +26,15 @@ struct Case {
   Parallelism parallelism;
   int num_ranks;
   bool graphs;
+  int num_devices = 1;
 };
 
 class GpuRanks : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     ASSERT_EQ(kLoadedAtOnce, 0);
-    if (Device::cuda_count() == 0) {
-      GTEST_SKIP() << "no CUDA device";
+    if (Device::cuda_count() < GetParam().num_devices) {
+      GTEST_SKIP() << "CUDA devices: " << Device::cuda_count() << " of " << GetParam().num_devices;
     }
     MOELINK_NEEDS_NVRTC();
   }
@@ -89,11 +91,21 @@ void generate(const Communicator& communicator, const Case& c, const std::vector
 TEST_P(GpuRanks, TokensAreThoseOfOneRankOnTheHost) {
   const Case c = GetParam();
   const std::vector<Expected> cases = expected_of(c.model);
-  const auto ranks = Communicator::in_process(c.num_ranks, {.devices = {0}, .deadline = std::chrono::seconds(30)});
+  std::vector<int> devices(static_cast<std::size_t>(c.num_devices));
+  std::iota(devices.begin(), devices.end(), 0);
+  const auto ranks = Communicator::in_process(c.num_ranks, {.devices = devices, .deadline = std::chrono::seconds(30)});
   on_every_rank(ranks, [&](const Communicator& communicator) { generate(communicator, c, cases); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuRanks,
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  std::string name = c.model;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + (c.parallelism == Parallelism::data ? "_data_" : "_tensor_") + std::to_string(c.num_ranks) +
+         (c.graphs ? "_graphs" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(OneGpu, GpuRanks,
                          ::testing::Values(Case{"tiny-qwen3-moe", Parallelism::data, 1, false},
                                            Case{"tiny-qwen3-moe", Parallelism::data, 1, true},
                                            Case{"tiny-qwen3-moe", Parallelism::data, 2, false},
@@ -101,12 +113,16 @@ INSTANTIATE_TEST_SUITE_P(Models, GpuRanks,
                                            Case{"tiny-qwen3-moe", Parallelism::tensor, 2, true},
                                            Case{"tiny-olmoe", Parallelism::data, 2, true},
                                            Case{"tiny-mixtral", Parallelism::data, 2, true}),
-                         [](const auto& param) {
-                           std::string name = param.param.model;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name + (param.param.parallelism == Parallelism::data ? "_data_" : "_tensor_") +
-                                  std::to_string(param.param.num_ranks) + (param.param.graphs ? "_graphs" : "");
-                         });
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(AGpuEach, GpuRanks,
+                         ::testing::Values(Case{"tiny-qwen3-moe", Parallelism::data, 2, false, 2},
+                                           Case{"tiny-qwen3-moe", Parallelism::data, 2, true, 2},
+                                           Case{"tiny-qwen3-moe", Parallelism::tensor, 2, true, 2},
+                                           Case{"tiny-olmoe", Parallelism::data, 2, true, 2},
+                                           Case{"tiny-mixtral", Parallelism::data, 2, true, 2},
+                                           Case{"tiny-qwen3-moe", Parallelism::data, 4, true, 4},
+                                           Case{"tiny-qwen3-moe", Parallelism::tensor, 4, true, 4}),
+                         name_of);
 
 }  // namespace
 }  // namespace moelink::engine
