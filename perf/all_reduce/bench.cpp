@@ -173,7 +173,7 @@ std::vector<double> AllReduceBench::time(AllReduce& all_reduce, std::int64_t num
   };
   TimedTurns turns(stream_, {{.enqueue = enqueue, .num_calls = num_calls}}, options);
   communicator_.barrier();
-  return turns.time().front();
+  return turns.time().front().us;
 }
 
 }  // namespace moelink::perf

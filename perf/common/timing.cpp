@@ -31,6 +31,12 @@ class Prelude {
   Buffer buffer_;
 };
 
+double elapsed_us(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 class TimedTurns::DeviceTimer {
@@ -47,6 +53,8 @@ class TimedTurns::DeviceTimer {
     }
   }
 
+  [[nodiscard]] bool has_graphs() const { return !graphs_.empty(); }
+
   void launch(std::size_t index, const TimedWork& work) {
     if (graphs_.empty()) {
       work.enqueue();
@@ -55,14 +63,14 @@ class TimedTurns::DeviceTimer {
     }
   }
 
-  double time_us(std::size_t index, const TimedWork& work) {
+  Piece time(std::size_t index, const TimedWork& work) {
     prelude_.enqueue();
     if (align_) align_();
     start_.record(stream_);
-    launch(index, work);
+    const double host_us = elapsed_us([&] { launch(index, work); });
     stop_.record(stream_);
     stop_.synchronize();
-    return stop_.since(start_).count();
+    return {.us = stop_.since(start_).count(), .host_us = host_us};
   }
 
  private:
@@ -93,28 +101,33 @@ void TimedTurns::run(std::size_t work) {
   stream_.synchronize();
 }
 
-double TimedTurns::time_once_us(std::size_t work) {
+TimedTurns::Piece TimedTurns::time_once(std::size_t work) {
   if (options_.align) options_.align();
-  if (device_) return device_->time_us(work, works_[work]);
+  if (device_) return device_->time(work, works_[work]);
   stream_.synchronize();
-  const auto start = std::chrono::steady_clock::now();
-  works_[work].enqueue();
-  stream_.synchronize();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  return {.us = elapsed_us([&] {
+            works_[work].enqueue();
+            stream_.synchronize();
+          })};
 }
 
-std::vector<std::vector<double>> TimedTurns::time() {
+std::vector<WorkTimes> TimedTurns::time() {
   const int replays = device_ ? std::max(1, options_.graph_replays) : 1;
-  std::vector<std::vector<double>> times(works_.size());
+  const bool times_host = device_ && !device_->has_graphs();
+  std::vector<WorkTimes> times(works_.size());
   for (int sample = -options_.warmup; sample < options_.samples; ++sample) {
-    std::vector<double> total_us(works_.size(), 0.0);
+    std::vector<Piece> total(works_.size());
     for (int replay = 0; replay < replays; ++replay) {
       for (std::size_t work = 0; work < works_.size(); ++work) {
-        total_us[work] += time_once_us(work);
+        const Piece piece = time_once(work);
+        total[work].us += piece.us;
+        total[work].host_us += piece.host_us;
       }
     }
     for (std::size_t work = 0; sample >= 0 && work < works_.size(); ++work) {
-      times[work].push_back(total_us[work] / replays / works_[work].num_calls);
+      const int num_calls = replays * works_[work].num_calls;
+      times[work].us.push_back(total[work].us / num_calls);
+      if (times_host) times[work].host_us.push_back(total[work].host_us / num_calls);
     }
   }
   return times;

@@ -20,6 +20,13 @@ struct TimedWork {
   int num_calls = 1;
 };
 
+/// Microseconds per call, one value per sample.
+struct WorkTimes {
+  std::vector<double> us = {};
+  std::vector<double> host_us =
+      {};  ///< CUDA without a graph: what the calls cost the thread that makes them; else none
+};
+
 struct TimingOptions {
   int warmup = 5;         ///< samples that do not count
   int samples = 20;       ///< samples that do
@@ -44,12 +51,16 @@ class TimedTurns {
   /// Runs one work the way it is timed, and waits for it.
   void run(std::size_t work);
 
-  /// Each sample runs every work once, in order. One list for each work: microseconds per call, one value per sample.
-  [[nodiscard]] std::vector<std::vector<double>> time();
+  /// Each sample runs every work once, in order.
+  [[nodiscard]] std::vector<WorkTimes> time();
 
  private:
   class DeviceTimer;
-  double time_once_us(std::size_t work);
+  struct Piece {
+    double us = 0;
+    double host_us = 0;
+  };
+  Piece time_once(std::size_t work);
 
   StreamView stream_;
   std::vector<TimedWork> works_;

@@ -78,7 +78,7 @@ class RowMoves {
           for (const RowTraffic& move : moves) launch(move, {threads, max_blocks}, stream_.cuda_handle());
         };
         TimedTurns turns(stream_, {{.enqueue = enqueue, .num_calls = static_cast<int>(moves.size())}}, options);
-        best = std::min(best, percentiles(turns.time().front()).p50);
+        best = std::min(best, percentiles(turns.time().front().us).p50);
       }
     }
     return best;

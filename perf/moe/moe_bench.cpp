@@ -156,18 +156,23 @@ MoeBench::Turns MoeBench::make_turns(MoeSets& sets, Rival* rival, MoeResult& res
 }
 
 void MoeBench::time(const Turns& turns, MoeResult& result) {
-  std::vector<std::vector<double>> times = turns.timed->time();
-  for (std::vector<double>& samples : times) samples = slowest_of_ranks(communicator_, samples);
-  const auto median = [&](std::size_t work) { return percentiles(times[work]).p50; };
+  std::vector<WorkTimes> times = turns.timed->time();
+  for (WorkTimes& work : times) {
+    work.us = slowest_of_ranks(communicator_, work.us);
+    if (!work.host_us.empty()) work.host_us = slowest_of_ranks(communicator_, work.host_us);
+  }
+  const auto median = [&](std::size_t work) { return percentiles(times[work].us).p50; };
   const auto fill = [&](const PhaseTurns& phase, PhaseResult& to) {
-    std::vector<double> total = times[phase.calls.front()];
+    WorkTimes total = times[phase.calls.front()];
     if (phase.calls.size() == 2) {
-      const std::vector<double>& receive = times[phase.calls.back()];
-      to.send_us = percentiles(total);
-      to.receive_us = percentiles(receive);
-      std::ranges::transform(total, receive, total.begin(), std::plus<>{});
+      const WorkTimes& receive = times[phase.calls.back()];
+      to.send_us = percentiles(total.us);
+      to.receive_us = percentiles(receive.us);
+      std::ranges::transform(total.us, receive.us, total.us.begin(), std::plus<>{});
+      std::ranges::transform(total.host_us, receive.host_us, total.host_us.begin(), std::plus<>{});
     }
-    to.us = percentiles(total);
+    to.us = percentiles(total.us);
+    if (!total.host_us.empty()) to.host_us = percentiles(total.host_us);
     to.limit_us = median(phase.copy) * phase.copy_scale;
     if (phase.link) to.link_us = median(*phase.link) * phase.link_scale;
     if (phase.rival) to.baseline_us = median(*phase.rival);

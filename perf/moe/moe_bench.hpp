@@ -35,6 +35,7 @@ struct PhaseResult {
   Percentiles us = {};
   std::optional<Percentiles> send_us = {};  ///< calls in halves: each
   std::optional<Percentiles> receive_us = {};
+  std::optional<Percentiles> host_us = {};  ///< CUDA without a graph: what the calls cost the thread that makes them
   double logical_bytes = 0;
   double wire_bytes = 0;                   ///< to or from other ranks, the larger
   double moved_bytes = 0;                  ///< through memory

@@ -72,9 +72,9 @@ QuantizeResult QuantizeBench::run(Quantization format, std::int64_t num_rows, st
   };
   TimedTurns turns(stream_, {{.enqueue = quantize, .num_calls = result.num_sets}, copies.front().work},
                    measure_.timing());
-  const std::vector<std::vector<double>> times = turns.time();
-  result.us = percentiles(times[0]);
-  result.copy_us = percentiles(times[1]).p50 * copies.front().scale;
+  const std::vector<WorkTimes> times = turns.time();
+  result.us = percentiles(times[0].us);
+  result.copy_us = percentiles(times[1].us).p50 * copies.front().scale;
   if (measure_.check == 0) return result;
   Mismatches mismatches;
   for (const Set& set : sets) check(set, reference, mismatches);

@@ -13,8 +13,8 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-const Arguments kSmall = {"--device", "host", "--threads", "1",  "--model", "olmoe",  "--hidden",
-                          "64",       "-n",   "2",         "-w", "1",       "--sets", "2"};
+const Arguments kSmall = {"--model", "olmoe", "--hidden", "64", "-n", "2", "-w", "1", "--sets", "2"};
+const Arguments kHost = {"--device", "host", "--threads", "1"};
 
 struct Outcome {
   int exit_code;
@@ -22,9 +22,10 @@ struct Outcome {
   std::string errors;
 };
 
-Outcome run(const Arguments& mode, const Arguments& more = {}, const MoeHooks& hooks = {}) {
+Outcome run(const Arguments& mode, const Arguments& more = {}, const MoeHooks& hooks = {},
+            const Arguments& device = kHost) {
   std::vector<const char*> argv = {"moe_perf"};
-  for (const Arguments* arguments : {&kSmall, &mode, &more}) {
+  for (const Arguments* arguments : {&kSmall, &device, &mode, &more}) {
     for (const std::string& argument : *arguments) argv.push_back(argument.c_str());
   }
   std::ostringstream table;
@@ -165,10 +166,28 @@ TEST(MoePerfRanks, JsonRowsHaveWhatReadersRelyOn) {
       EXPECT_TRUE(row.at(key).is_number()) << key;
     }
     EXPECT_GE(row["p99_us"], row["p50_us"]);
+    EXPECT_TRUE(row.at("host_us").is_null()) << "on the host, calls are part of the time";
   }
   EXPECT_GT(rows[2]["wire_bytes"], 0);
   EXPECT_LT(rows[2]["wire_bytes"], rows[2]["logical_bytes"]);  // a token travels once to a rank
   EXPECT_EQ(rows[0]["wire_bytes"], 0);
+}
+
+TEST(MoePerfRanks, WhatACallCostsItsThreadIsToldWhereItIsLaunched) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const std::string path = temporary("host_time.json");
+  for (const char* replays : {"0", "1"}) {
+    const bool launched = std::string(replays) == "0";
+    const Outcome result = run(kNvlink, {"--tokens", "33", "-G", replays, "--json", path}, {}, {"--device", "cuda:0"});
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+    for (const auto& row : rows_of(path)) {
+      EXPECT_EQ(row.at("host_us").is_number(), launched) << row;
+      if (launched) {
+        EXPECT_GT(row["host_us"], 0.1);
+      }
+    }
+    EXPECT_EQ(result.table.find(" host ") != std::string::npos, launched) << result.table;
+  }
 }
 
 TEST(MoePerfRanks, SeparateLaunchesAreTimedBesideTensorParallel) {
