@@ -17,7 +17,7 @@ struct NvlinkDecodeTuning {
 };
 
 inline constexpr NvlinkDecodeTuning kGpuDecodeTuning{
-    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64, .late_flags_bytes = 512 << 10};
+    .threads = 256, .part_bytes = 256 * 32, .blocks_per_sm = 2, .least_blocks = 64, .late_flags_bytes = 1 << 20};
 inline constexpr NvlinkDecodeTuning kHostDecodeTuning{
     .threads = 1, .part_bytes = 0x7ffffff0, .blocks_per_sm = 1, .least_blocks = 256, .late_flags_bytes = i64{1} << 62};
 

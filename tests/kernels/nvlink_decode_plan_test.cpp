@@ -96,6 +96,7 @@ TEST(NvlinkDecodePlan, FlagsAreLateWhereMuchTravelsByLinkAndNeverForRemotes) {
     return plan_nvlink_decode(spec, tokens, false, 264, 132, kGpu).late_flags != 0;
   };
   EXPECT_FALSE(late(spec_of(14336), 1));
+  EXPECT_FALSE(late(spec_of(14336), 64));
   EXPECT_TRUE(late(spec_of(14336), 128));
   NvlinkDispatchSpec with_remotes = spec_of(14336);
   with_remotes.has_remotes = true;
