@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
-#include <utility>
-#include <vector>
 
 namespace moelink::engine {
 namespace {
@@ -24,19 +21,12 @@ void EngineFlags::add_to(CLI::App& app) {
   app.add_option("model", model, "folder with config.json, tokenizer.json and safetensors")
       ->required()
       ->check(CLI::ExistingDirectory);
-  perf::add_rank_flags(app, ranks);
-  perf::add_place_flags(app, place, {"automatic", "local", "tensor_parallel", "nvlink", "p2p"});
-  app.add_option("--parallel", parallel,
-                 "data: each rank has requests of its own, experts are split; tensor: all ranks work on all requests")
-      ->check(CLI::IsMember({"data", "tensor"}))
-      ->capture_default_str()
-      ->group("Place");
+  ParallelFlags::add_to(app);
   app.add_option("--type", type,
                  "of weights and what products read: fp32, bf16, or auto: bf16 on GPUs, fp32 on the host")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str()
       ->group("Place");
-  payload.add_to(app, "Place");
   const auto size = [&](const char* name, std::int64_t& value, std::int64_t least, std::int64_t most,
                         const char* help) {
     app.add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str()->group("Cache");
@@ -48,24 +38,9 @@ void EngineFlags::add_to(CLI::App& app) {
 }
 
 ModelOptions EngineFlags::model_options() const {
-  if (ranks.num_ranks > 1) {
-    // Read when the driver initialises, which looking for a device does. cuBLAS would load its kernels when they are
-    // first used, which may wait for the GPU; where ranks share one, it may be busy with a rank that waits for this
-    // one.
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  }
-  const std::vector<std::pair<std::string, Mode>> modes = {{"automatic", Mode::automatic},
-                                                           {"local", Mode::local},
-                                                           {"tensor_parallel", Mode::tensor_parallel},
-                                                           {"nvlink", Mode::nvlink},
-                                                           {"p2p", Mode::p2p}};
-  ModelOptions options;
-  for (const auto& [name, mode] : modes) {
-    if (name == place.mode) options.mode = mode;
-  }
+  prepare_driver();
+  ModelOptions options = ParallelFlags::model_options();
   options.type = type_of(type, place.device());
-  options.payload = payload.value();
-  options.parallelism = parallel == "data" ? Parallelism::data : Parallelism::tensor;
   const std::int64_t decode_rows = std::min(num_sequences, step_rows);
   options.limits = {.max_rows = step_rows,
                     .max_decode_rows = decode_rows,

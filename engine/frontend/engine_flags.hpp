@@ -4,24 +4,18 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/frontend/parallel_flags.hpp"
 #include "engine/model/model.hpp"
-#include "perf/common/flags.hpp"
-#include "perf/common/quantization_flag.hpp"
-#include "perf/common/ranks.hpp"
 
 namespace moelink::engine {
 
-struct EngineFlags {
+struct EngineFlags : ParallelFlags {
   std::string model;
-  std::string parallel = "data";
   std::string type = "auto";
   std::int64_t num_pages = 0;
   std::int64_t page_size = 16;
   std::int64_t step_rows = 256;
   std::int64_t num_sequences = 64;
-  perf::QuantizationFlag payload;
-  perf::PlaceFlags place;
-  perf::RankFlags ranks;
 
   void add_to(CLI::App& app);
   /// Throws perf::UsageError, naming the flag, for values that do not go together or that this machine cannot follow.

@@ -76,6 +76,7 @@ void submit(Engine& engine, Request request) {
 
 /// One rank's part; how many requests failed, over all ranks.
 double generate(const Communicator& communicator, const Job& job) {
+  job.flags.engine.require(communicator.size());
   const bool first = communicator.rank() == 0;
   const bool shared = job.settings.model.parallelism == Parallelism::tensor;  // every rank has all prompts
   EngineOptions options{.model = job.settings.model,

@@ -47,6 +47,11 @@ ModelLimits completed(ModelLimits limits, const ModelConfig& config) {
 }
 
 ExchangeConfig exchange_config(const ModelConfig& config, const ModelOptions& options, int num_ranks) {
+  if (options.parallelism == Parallelism::data && options.mode == Mode::tensor_parallel && num_ranks > 1) {
+    throw Error(ErrorCode::invalid_argument,
+                text("ModelOptions: mode tensor_parallel takes the same rows of every rank, and with Parallelism::data ",
+                     "each of ", num_ranks, " has its own; leave the mode to `automatic`"));
+  }
   const bool sends_parts = options.parallelism == Parallelism::data && num_ranks > 1;  // of sums, to other ranks
   return {.mode = options.mode,
           .replicated_inputs = options.parallelism == Parallelism::tensor,

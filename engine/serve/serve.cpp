@@ -52,6 +52,7 @@ int run(const ServeFlags& flags) {
   const Signals signals(shutdown);
   const ServeOptions options = flags.options();  // may start the driver, which has threads of its own
   perf::run_on_ranks(flags.engine.ranks, flags.engine.place, [&](const Communicator& communicator) {
+    flags.engine.require(communicator.size());
     ServeOptions mine = options;
     mine.engine.num_threads = perf::threads_of_rank(communicator, flags.engine.place);
     mine.engine.model.progress = LoadingProgress(communicator.rank() == 0);

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "engine/model/shard.hpp"
+#include "moelink/error.hpp"
 #include "perf/common/size_list.hpp"
 #include "perf/common/usage_error.hpp"
 
@@ -25,6 +27,15 @@ std::vector<std::int64_t> rows_of(const std::string& list, const char* flag) {
   return rows;
 }
 
+/// Heads are split over ranks that work on the same rows.
+void require_even_heads(const engine::ModelConfig& config, int num_ranks) {
+  try {
+    (void)engine::shard_of(config, {.rank = 0, .size = num_ranks}, {});
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--heads, --kv-heads and --parallel tensor: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 void EngineFlags::add_to(CLI::App& app) {
@@ -41,7 +52,6 @@ void EngineFlags::add_to(CLI::App& app) {
   size("--width", width, "intermediate elements of an expert");
   size("--vocabulary", vocabulary, "tokens");
   app.add_option("--type", type, "bf16 or fp32")->capture_default_str()->group("Model");
-  payload.add_to(app, "Model");
   app.add_option("--prefill", prefill, "rows of a prompt's chunk, a list")->capture_default_str()->group("Steps");
   app.add_option("--decode", decode, "rows of a decode step, a list")->capture_default_str()->group("Steps");
   app.add_option("--context", context, "positions that rows of decode attend to")
@@ -49,18 +59,19 @@ void EngineFlags::add_to(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->group("Steps");
   app.add_option("-n", samples, "samples of each measurement")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  add_place_flags(app, place, {"local"});
+  parallel.add_to(app);
 }
 
-EngineSettings::EngineSettings(const EngineFlags& flags)
-    : device(flags.place.device()),
-      type(type_of(flags.type)),
-      payload(flags.payload.value()),
+EngineSettings::EngineSettings(const EngineFlags& flags, const Communicator& communicator)
+    : model(flags.parallel.model_options()),
       prefill(rows_of(flags.prefill, "--prefill")),
       decode(rows_of(flags.decode, "--decode")),
       context(flags.context),
       samples(flags.samples),
-      seed(flags.place.seed) {
+      threads(threads_of_rank(communicator, flags.parallel.place)),
+      seed(flags.parallel.place.seed) {
+  flags.parallel.require(communicator.size());
+  model.type = type_of(flags.type);
   if (flags.heads % flags.kv_heads != 0) {
     throw UsageError(fmt::format("--kv-heads: {} does not divide {} heads", flags.kv_heads, flags.heads));
   }
@@ -84,6 +95,7 @@ EngineSettings::EngineSettings(const EngineFlags& flags)
             .qk_norm = engine::QkNorm::per_head,
             .clip_qkv = {},
             .end_tokens = {}};
+  if (!has_rows_of_its_own()) require_even_heads(config, communicator.size());
 }
 
 }  // namespace moelink::perf

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/frontend/parallel_flags.hpp"
 #include "engine/model/config.hpp"
 #include "moelink/types.hpp"
-#include "perf/common/flags.hpp"
-#include "perf/common/quantization_flag.hpp"
 
 namespace moelink::perf {
 
@@ -28,23 +27,24 @@ struct EngineFlags {
   std::int64_t context = 1024;
   std::string type = "bf16";
   int samples = 20;
-  QuantizationFlag payload;
-  PlaceFlags place;
+  engine::ParallelFlags parallel;
 
   void add_to(CLI::App& app);
 };
 
+/// Checked, before anything is allocated. Throws UsageError, naming the flag.
 struct EngineSettings {
-  explicit EngineSettings(const EngineFlags& flags);
+  EngineSettings(const EngineFlags& flags, const Communicator& communicator);
 
-  Device device;
+  [[nodiscard]] bool has_rows_of_its_own() const { return model.parallelism == engine::Parallelism::data; }
+
   engine::ModelConfig config;
-  DataType type = DataType::bfloat16;
-  Quantization payload = Quantization::none;
-  std::vector<std::int64_t> prefill;  ///< rows of one step, of one sequence
-  std::vector<std::int64_t> decode;   ///< rows of one step, each of a sequence of its own
+  engine::ModelOptions model;         ///< without limits
+  std::vector<std::int64_t> prefill;  ///< rows of one step of a rank, of one sequence
+  std::vector<std::int64_t> decode;   ///< rows of one step of a rank, each of a sequence of its own
   std::int64_t context = 0;           ///< positions that decode attends to
   int samples = 0;
+  int threads = 0;  ///< of a rank on the host
   std::uint64_t seed = 0;
 };
 

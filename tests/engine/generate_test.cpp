@@ -135,6 +135,10 @@ TEST(Generate, WhatCannotBeFollowedIsRefusedWithExitCode2) {
   refused({"-f", "/dev/null"}, {"prompt 1 is empty"});
   refused({"-f", "/proc/self/mem"}, {"'/proc/self/mem' cannot be read"});
   refused({"-p", "a", "--nonesuch"}, {"--nonesuch"});
+  refused({"-p", "a", "--ranks", "2", "--mode", "local"}, {"--mode local", "there are 2"});
+  refused({"-p", "a", "--ranks", "2", "--mode", "tensor_parallel"}, {"--mode tensor_parallel", "--parallel tensor"});
+  refused({"-p", "a", "--ranks", "2", "--mode", "nvlink", "--parallel", "tensor"},
+          {"--mode nvlink", "--parallel data"});
   EXPECT_EQ(run({"/nonesuch", "-p", "a"}).exit_code, 2);
 }
 

@@ -1,6 +1,7 @@
 // Several ranks in float32 on the host: the same tokens as one rank, whichever way the work is shared.
 #include <gtest/gtest.h>
 
+#include "comm/expect_error.hpp"
 #include "engine/generation.hpp"
 
 namespace moelink::engine {
@@ -88,6 +89,14 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(param.param.num_ranks) +
              (param.param.ranks_per_node == 0 ? "" : "_nodes_of_" + std::to_string(param.param.ranks_per_node));
     });
+
+TEST(RanksWithRowsOfTheirOwn, AreNotTakenForOnesWithTheSameRows) {
+  const ModelOptions options{.parallelism = Parallelism::data, .mode = Mode::tensor_parallel};
+  on_every_rank(Communicator::in_process(2), [&](const Communicator& communicator) {
+    moelink::testing::expect_error(ErrorCode::invalid_argument, {"tensor_parallel", "same rows"},
+                                   [&] { const Model model(communicator, data_folder("tiny-mixtral"), options); });
+  });
+}
 
 }  // namespace
 }  // namespace moelink::engine
