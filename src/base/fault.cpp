@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <iomanip>
+#include <iterator>
 
 #include "base/text.hpp"
 
@@ -44,6 +45,11 @@ ErrorCode code_of(FaultKind kind) {
   return ErrorCode::peer;
 }
 
+std::string_view element_name(u64 element) {
+  constexpr std::string_view kNames[] = {"bytes", "bf16", "fp16", "fp32"};
+  return element < std::size(kNames) ? kNames[element] : "what is no type";
+}
+
 std::string mismatch_of(const FaultRecord& record) {
   const std::string us = rank_name(record.rank);
   const std::string them = rank_name(record.fault.rank);
@@ -58,7 +64,13 @@ std::string mismatch_of(const FaultRecord& record) {
   if (record.fault.phase == FaultPhase::tp_inputs) {
     return text(them, " and ", peer,
                 " passed different inputs to one call, though mode tensor_parallel has them replicated: token counts, "
-                "expert ids, weights, max_sms and the type of the output must be the same on every rank");
+                "expert ids, weights, max_sms, accumulate and the type of the output must be the same on every rank");
+  }
+  if (record.fault.phase == FaultPhase::combine_receive) {
+    return text(
+        peer, " gave expert outputs of another type than ", them, " to combine, which met them in ", where,
+        is_ours ? text(" (", element_name(record.expected), " expected, ", element_name(record.seen), " found)") : "",
+        "; every rank must give the same");
   }
   return text(them, " and ", peer, " passed different lengths to ", where,
               is_ours ? text(" (", us, ": ", record.expected, " elements)") : "", "; every rank must pass the same");

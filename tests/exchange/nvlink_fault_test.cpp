@@ -147,6 +147,20 @@ TEST(NvlinkFault, MembersOfAGroupThatPassOtherIdsAreAMismatch) {
   });
 }
 
+TEST_P(RanksFault, ExpertOutputsOfTypesThatDifferAreAMismatchThatSaysSo) {
+  on_every_rank(communicators, [&](const Communicator& communicator) {
+    ExchangeConfig config = shape.config();
+    config.combine_types = {{.expert_output = DataType::bfloat16}, {.expert_output = DataType::float16}};
+    RanksShape mine = shape;
+    mine.combine = config.combine_types[communicator.rank() == 1 ? 1 : 0];
+    ExchangeRank rank(communicator, mine, Exchange(communicator, config), 1);
+    rank.load(RanksCall(mine, Routes::uniform, 1, {4, 4, 4}));
+    rank.enqueue();
+    rank.stream.synchronize();
+    expect_error(ErrorCode::mismatch, {"rank 1", "expert outputs of another type"}, [&] { rank.exchange.check(); });
+  });
+}
+
 TEST_P(RanksFault, CallsOutOfOrderAreRefusedAndHarmNothing) {
   on_every_rank(ranks_on(Device::host(), shape), [&](const Communicator& communicator) {
     ExchangeRank rank(communicator, shape);

@@ -10,8 +10,10 @@ constexpr Shape kShape{.num_tokens = 6, .num_experts = 8, .top_k = 2, .hidden = 
 class TensorParallelFaults : public DeviceTest {
  protected:
   /// Runs one call in which rank 1 has other inputs, and expects every rank to be told so.
-  static void expect_inputs_differ(const std::function<void(TpGroup&, DispatchArgs&)>& change) {
-    TpGroup group(2, device(), tp_config(kShape));
+  static void expect_inputs_differ(const std::function<void(TpGroup&, DispatchArgs&)>& change,
+                                   const std::function<void(CombineArgs&)>& change_combine = {},
+                                   TensorParallelSum sum = TensorParallelSum::automatic) {
+    TpGroup group(2, device(), tp_config(kShape, sum));
     const Problem problem(kShape, Routing::uniform);
     const TpExpected expected(problem, group.config(), 2);
     std::vector<ExpertBatch> batches;
@@ -27,6 +29,7 @@ class TensorParallelFaults : public DeviceTest {
     for (int r = 0; r < 2; ++r) {
       CombineArgs combine = group.combine_args(r, problem, batches[static_cast<std::size_t>(r)]);
       combine.output.rows = args[static_cast<std::size_t>(r)].tokens.rows;
+      if (r == 1 && change_combine) change_combine(combine);
       group.rank(r).exchange.combine(combine, group.rank(r).stream);
     }
     expect_told_of_rank_1(group);
@@ -69,6 +72,15 @@ TEST_P(TensorParallelFaults, WeightsThatDifferAreAFaultThatSaysSo) {
 
 TEST_P(TensorParallelFaults, TokenCountsThatDifferEndWaitsForBlocksThatNeverRun) {
   expect_inputs_differ([](TpGroup&, DispatchArgs& args) { args.tokens.rows = 0; });
+}
+
+// Rank 0's output is what is added: nobody would see what rank 1 asked for, or did not.
+TEST_P(TensorParallelFaults, AccumulatingOnSomeRanksIsAFaultThatSaysSo) {
+  for (const TensorParallelSum sum :
+       {TensorParallelSum::push, TensorParallelSum::pull, TensorParallelSum::two_shot, TensorParallelSum::separate}) {
+    expect_inputs_differ([](TpGroup&, DispatchArgs&) {}, [](CombineArgs& args) { args.accumulate = !args.accumulate; },
+                         sum);
+  }
 }
 
 // Parts in fp32 are alike whatever they become; shards of two-shot are not.

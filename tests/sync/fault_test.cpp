@@ -134,6 +134,17 @@ TEST(Fault, MismatchIsOneOnEveryRankAndNamesTheLengthWhereItIsKnown) {
   EXPECT_EQ(error_of(*read_fault(second.record)).code(), ErrorCode::mismatch);
 }
 
+TEST(Fault, MismatchInCombineIsOneOfTypesNotOfLengths) {
+  RankState first;
+  const FaultContext context{.word = &first.word, .record = &first.record, .rank = 0};
+  report_fault(context, FaultKind::mismatch,
+               {.phase = FaultPhase::combine_receive, .peer = 1, .epoch = 3, .expected = 1}, 3, 0);
+  const std::string said = to_string(*read_fault(first.record));
+  EXPECT_EQ(said.find("length"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1 gave expert outputs of another type than rank 0"), std::string::npos) << said;
+  EXPECT_NE(said.find("bf16 expected, fp32 found"), std::string::npos) << said;
+}
+
 TEST(Fault, ManyThreadsThatReportAtOnceDescribeOneFaultWhole) {
   for (int round = 0; round < 50; ++round) {
     RankState state;

@@ -119,8 +119,9 @@ TensorParallelArgs TensorParallelMode::sum_args(const CombineCall& call, const T
   // Both types: parts in fp32 may be of outputs in 16 bits on one rank and in 32 on another, which would store their
   // shards to each other.
   const Element output = element_of(core_.config.combine_types[call.types].output);
-  const u64 key = static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(output) << 24 |
-                  static_cast<u64>(part) << 16 | static_cast<u64>(plan.workers);
+  // And `accumulate`: rank 0's output is what is added, so that another rank would ask for it in vain.
+  const u64 key = static_cast<u64>(call.routing.num_tokens) << 32 | static_cast<u64>(call.args.accumulate) << 31 |
+                  static_cast<u64>(output) << 24 | static_cast<u64>(part) << 16 | static_cast<u64>(plan.workers);
   return {.combine = local_combine_args(core_, call),
           .first_item = first_tp_item(facts_, bytes_of(part)),
           .chunk_tiles = plan.chunk_tiles,
