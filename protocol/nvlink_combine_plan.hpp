@@ -12,8 +12,20 @@ struct NvlinkCombineTuning {
   i32 teams;             ///< of a block, of kCombineTeamThreads each: as many as registers allow without spills
   i32 teams_of_many_k;   ///< the same if top_k is above 8: more indices and weights are held
   i64 late_flags_bytes;  ///< from so many bytes to send on, flags wait until the sender has summed rows of its own
+  i64 many_bytes;        ///< from so many bytes of partials on NvlinkCombineMany takes over,
+  i64 many_row_bytes;    ///< where it sends: if a row has at most so many
+  i32 many_warps;        ///< of its blocks
+  i32 many_ring_bytes;   ///< about what its blocks have in scratch
+  i32 many_lag_rounds;   ///< pieces of a warp that its sums are behind what it sends
 };
-inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3, .teams_of_many_k = 2, .late_flags_bytes = 512 << 10};
+inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3,
+                                                       .teams_of_many_k = 2,
+                                                       .late_flags_bytes = 512 << 10,
+                                                       .many_bytes = 4 << 20,
+                                                       .many_row_bytes = 4 << 10,
+                                                       .many_warps = 12,
+                                                       .many_ring_bytes = 216 << 10,
+                                                       .many_lag_rounds = 2};
 
 /// Threads that work on one row together.
 inline constexpr i32 kCombineTeamThreads = 128;
@@ -69,6 +81,7 @@ struct NvlinkCombinePlan {
   i32 sum_blocks = 1;       ///< likewise
   i32 first_sum_block = 0;  ///< likewise
   i32 late_flags = 0;       ///< likewise
+  i32 lag_tokens = 0;       ///< likewise
   friend constexpr bool operator==(const NvlinkCombinePlan&, const NvlinkCombinePlan&) = default;
 };
 
@@ -77,6 +90,12 @@ constexpr void apply(const NvlinkCombinePlan& plan, NvlinkCombineArgs& args) {
   args.sum_blocks = plan.sum_blocks;
   args.first_sum_block = plan.first_sum_block;
   args.late_flags = plan.late_flags;
+  args.lag_tokens = plan.lag_tokens;
+}
+
+/// Partials of so many tokens: each goes to at most top_k ranks, this one or others.
+constexpr i64 most_partials(const NvlinkCombineSpec& spec, i64 tokens) {
+  return tokens * min_of(spec.num_ranks - 1, spec.top_k);
 }
 
 /// A combine of up to `num_tokens` tokens here, on at most `max_blocks` blocks, which can all wait at the same time.
@@ -84,8 +103,7 @@ constexpr void apply(const NvlinkCombinePlan& plan, NvlinkCombineArgs& args) {
 constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i64 num_tokens, i32 max_blocks,
                                                 const LocalDevice& device) {
   const i64 sums = ceil_div(num_tokens, static_cast<i64>(spec.tp_size));
-  // Each token goes to at most top_k ranks, this one or others.
-  const i64 partials = sums * min_of(spec.num_ranks - 1, spec.top_k);
+  const i64 partials = most_partials(spec, sums);
   NvlinkCombinePlan plan;
   plan.grid = max_of(max_blocks, 1);
   const i64 teams = static_cast<i64>(plan.grid) * combine_teams(spec, device);
@@ -100,6 +118,93 @@ constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i
   plan.first_sum_block = static_cast<i32>(partials * plan.send_blocks % teams);
   const bool many = partials * spec.hidden * bytes_of(spec.partial) >= kGpuCombineTuning.late_flags_bytes;
   plan.late_flags = !device.is_host && many && !spec.has_remotes ? 1 : 0;
+  return plan;
+}
+
+// NvlinkCombineMany.
+
+/// Block scratch: where each warp keeps what is under way of its pieces of rows. A piece is at most what a warp holds
+/// the sum of in registers.
+struct CombineManyScratch {
+  static constexpr i32 kWordBytes = 16;
+  static constexpr i32 kMostElements = 1024;
+  static constexpr i32 kMostStages = 16;
+  i32 warps;
+  i32 least_pieces;    ///< of a row: a power of two, at most its parts
+  i32 piece_elements;  ///< of the largest
+  i32 stage_bytes;     ///< such a piece of one row
+  i32 staging_bytes;   ///< its sum, on its way to a peer
+  i32 stages;          ///< of a warp; 0: a piece is too large
+  i32 barriers;        ///< u64[warps][kMostStages]
+  i32 slots;           ///< i32[warps][32]: of a token at each rank, where partials are lines
+  i32 staging;         ///< u8[warps][staging_bytes]
+  i32 ring;            ///< u8[warps][stages][stage_bytes]
+  i32 total;
+
+  MOELINK_DEVICE constexpr explicit CombineManyScratch(const NvlinkCombineSpec& spec)
+      : warps(max_of(spec.threads / 32, 1)),
+        least_pieces(least_pieces_of(spec)),
+        piece_elements(elements_of_part(spec) * (partial_parts(spec.hidden) / least_pieces)),
+        stage_bytes(round_up(piece_elements * bytes_of(spec.input), 16)),
+        staging_bytes(round_up(piece_elements * bytes_of(spec.partial), 16)),
+        stages(0),
+        barriers(kWordBytes),
+        slots(barriers + warps * kMostStages * 8),
+        staging(slots + warps * 32 * 4),
+        ring(round_up(staging + warps * staging_bytes, 128)),
+        total(ring) {
+    const i32 ring_bytes = kGpuCombineTuning.many_ring_bytes - ring;
+    if (piece_elements <= kMostElements) stages = min_of(ring_bytes / (warps * stage_bytes), kMostStages);
+    total = ring + warps * stages * stage_bytes;
+  }
+
+ private:
+  MOELINK_DEVICE static constexpr i32 elements_of_part(const NvlinkCombineSpec& spec) {
+    const i64 units = ceil_div(spec.hidden, kPartialUnit);
+    return static_cast<i32>(ceil_div(units, i64{partial_parts(spec.hidden)}) * kPartialUnit);
+  }
+  MOELINK_DEVICE static constexpr i32 least_pieces_of(const NvlinkCombineSpec& spec) {
+    const i32 parts = partial_parts(spec.hidden);
+    i32 pieces = 1;
+    while (pieces < parts && elements_of_part(spec) * (parts / pieces) > kMostElements) pieces *= 2;
+    return pieces;
+  }
+};
+
+/// Its block size.
+constexpr NvlinkCombineSpec with_many_threads(NvlinkCombineSpec spec, const LocalDevice& device) {
+  spec.threads = device.is_host ? 1 : kGpuCombineTuning.many_warps * 32;
+  spec.blocks_per_sm = 1;
+  return spec;
+}
+
+/// Whether the kernel can be: it knows neither groups nor remotes, a lane knows a rank, and a row has to have pieces
+/// that are small enough.
+constexpr bool may_combine_many(const NvlinkCombineSpec& spec, const LocalDevice& device) {
+  const CombineManyScratch scratch(with_many_threads(spec, device));
+  return spec.tp_size == 1 && !spec.has_remotes && spec.num_ranks > 1 && spec.num_ranks <= 32 && scratch.stages > 0 &&
+         scratch.total <= device.max_scratch_bytes;
+}
+/// Whether it takes a launch for up to so many tokens, which also sends or only receives.
+constexpr bool takes_combine_many(const NvlinkCombineSpec& spec, i64 num_tokens, bool sends) {
+  const i64 row_bytes = spec.hidden * bytes_of(spec.partial);
+  return most_partials(spec, num_tokens) * row_bytes >= kGpuCombineTuning.many_bytes &&
+         (!sends || row_bytes <= kGpuCombineTuning.many_row_bytes);
+}
+
+/// As plan_nvlink_combine(), for NvlinkCombineMany, whose warps are what shares.
+constexpr NvlinkCombinePlan plan_nvlink_combine_many(const NvlinkCombineSpec& spec, i64 num_tokens, i32 max_blocks) {
+  const CombineManyScratch scratch(spec);
+  const i64 partials = most_partials(spec, num_tokens);
+  NvlinkCombinePlan plan;
+  plan.grid = max_of(max_blocks, 1);
+  const i64 workers = static_cast<i64>(plan.grid) * scratch.warps;
+  i32 pieces = scratch.least_pieces;
+  while (pieces < partial_parts(spec.hidden) && pieces * 2 * (partials + num_tokens) <= workers) pieces *= 2;
+  plan.send_blocks = pieces;
+  plan.sum_blocks = pieces;
+  plan.first_sum_block = static_cast<i32>(partials * pieces % workers);
+  plan.lag_tokens = static_cast<i32>(kGpuCombineTuning.many_lag_rounds * workers / pieces);
   return plan;
 }
 

@@ -188,6 +188,28 @@ inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
   return specs;
 }
 
+/// Combine of many tokens over ranks: rows of several models, few and many ranks, every kind of partial and output.
+inline std::vector<NvlinkCombineSpec> nvlink_combine_many_specs() {
+  std::vector<NvlinkCombineSpec> specs;
+  const auto add = [&](const MoeShape& shape, i32 num_ranks, Element input, Element partial, Element output) {
+    specs.push_back({.hidden = shape.hidden,
+                     .num_ranks = num_ranks,
+                     .top_k = shape.top_k,
+                     .input = input,
+                     .partial = partial,
+                     .output = output});
+  };
+  constexpr Element kBf16 = Element::bfloat16;
+  constexpr Element kFp32 = Element::float32;
+  add(kDeepSeek, 2, kBf16, kBf16, kBf16);
+  add(kDeepSeek, 8, kBf16, kFp32, kFp32);
+  add(kDeepSeek, 2, Element::float16, Element::float16, kFp32);
+  add({"rows of 4 KB", 2048, 128, 8}, 8, kBf16, kBf16, kBf16);
+  add({"parts that are not alike", 2880, 128, 4}, 2, kBf16, kBf16, kBf16);
+  add({"most ranks and rows", 1024, 1025, 32}, 32, kFp32, kFp32, kFp32);
+  return specs;
+}
+
 /// Tensor-parallel combine: rows of models and odd ones, small and large groups, every kind of kernel, parts that are
 /// rounded and that are not. Without block sizes: they follow from the plan.
 inline std::vector<TensorParallelSpec> tensor_parallel_specs() {

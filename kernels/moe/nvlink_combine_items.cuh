@@ -1,6 +1,6 @@
 // Which pieces of which rows a block of the nvlink combine sends, and which it sums: pure arithmetic over the tables
-// that dispatch left, the same in all threads of a block. For NvlinkCombine alone (nvlink_combine.cuh), which gives the
-// order in which a block takes them.
+// that dispatch left, the same in all threads of a block. For NvlinkCombine and NvlinkCombineMany alone, which
+// say in which order it takes them.
 #pragma once
 
 #include "moelink/device/primitives/warp.cuh"
@@ -21,6 +21,22 @@ struct CombineSend {
   i32 home = 0;   ///< the rank it goes to
   RowPiece piece;
   bool as_lines = false;
+};
+
+/// Who takes pieces: a block or, in a launch for many tokens, a warp. (Blocks in what follows are these.)
+struct CombineWorker {
+  i32 index;
+  i32 count;
+
+  template <class Exec>
+  MOELINK_DEVICE static CombineWorker block(const Exec& ex) {
+    return {ex.block(), ex.num_blocks()};
+  }
+  /// The first ones are on SMs of their own.
+  template <class Exec>
+  MOELINK_DEVICE static CombineWorker warp(const Exec& ex) {
+    return {ex.warp() * ex.num_blocks() + ex.block(), ex.num_warps() * ex.num_blocks()};
+  }
 };
 
 /// What dispatch left of every source: how many of its tokens came here, and how many it has. Asked for on entry, a
@@ -88,13 +104,13 @@ MOELINK_DEVICE i32 first_element_of_part(S spec, i32 part) {
 template <class Exec, class S>
 class CombineSends {
  public:
-  MOELINK_DEVICE CombineSends(const Exec& ex, S spec, const NvlinkCombineArgs& args,
+  MOELINK_DEVICE CombineSends(const CombineWorker& worker, S spec, const NvlinkCombineArgs& args,
                               const SourceCounts<Exec, S>& counts, u64 epoch)
       : args_(args),
         counts_(counts),
-        num_blocks_(ex.num_blocks()),
+        num_blocks_(worker.count),
         log2_blocks_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))),
-        turn_(ex.block()) {
+        turn_(worker.index) {
     own_group_ = args.window.rank / spec().tp_size;
     // Own tokens stay, but with members their home may be another.
     num_sources_ = spec().tp_size > 1 ? counts.num_groups() : counts.num_groups() - 1;
@@ -145,12 +161,13 @@ class CombineSends {
 };
 
 /// The tokens that one block sums: those whose home is this rank; or, `copies`, those that other members sum.
-template <class Exec, class S>
+template <class S>
 class CombineSums {
  public:
   /// `num_tokens`: as dispatch left it.
-  MOELINK_DEVICE CombineSums(const Exec& ex, S spec, const NvlinkCombineArgs& args, i32 num_tokens, bool copies)
-      : num_blocks_(ex.num_blocks()),
+  MOELINK_DEVICE CombineSums(const CombineWorker& worker, S spec, const NvlinkCombineArgs& args, i32 num_tokens,
+                             bool copies)
+      : num_blocks_(worker.count),
         member_(args.window.rank % spec().tp_size),
         log2_blocks_(floor_log2(static_cast<u32>(max_of(args.sum_blocks, 1)))),
         copies_(copies) {
@@ -158,8 +175,8 @@ class CombineSums {
     const i32 own = (tokens - member_ + spec().tp_size - 1) / spec().tp_size;
     num_items_ = (copies ? tokens - own : own) << log2_blocks_;
     i32 first = args.first_sum_block;
-    if (first >= ex.num_blocks()) first %= ex.num_blocks();
-    item_ = ex.block() - first + (ex.block() < first ? ex.num_blocks() : 0);
+    if (first >= worker.count) first %= worker.count;
+    item_ = worker.index - first + (worker.index < first ? worker.count : 0);
   }
 
   MOELINK_DEVICE bool has() const { return item_ < num_items_; }
@@ -184,6 +201,53 @@ class CombineSums {
   bool copies_;
   i32 num_items_;
   i32 item_;
+};
+
+/// What a worker of a launch for many tokens does next.
+struct CombineTurn {
+  bool exists = false;
+  bool sums = false;  ///< a token's sum, of which only `what.piece` is set
+  CombineSend what;
+};
+
+/// A worker's pieces in the order in which it takes them, and in which it may wait.
+///
+/// NOTE [order of pieces]. It sends by ascending slot and sums by ascending token, and before the sum of token t it
+/// sends all that it has of slots up to t (and `lag_tokens` more, so that partials have come when they are wanted).
+/// That is enough for nobody to wait for ever, however many workers each rank has. A token's slot is never above the
+/// token. So of all workers of all ranks that wait, take one with the lowest token, t: it waits for a slot of at most
+/// t, of a worker that is not waiting for a lower token, and that has therefore sent it or goes on and will.
+template <class Exec, class S>
+class CombineOrder {
+ public:
+  MOELINK_DEVICE CombineOrder(S spec, const NvlinkCombineArgs& args, CombineSends<Exec, S>& sends, CombineSums<S>& sums)
+      : sends_(sends), sums_(sums), sums_are_wanted_(args.receives != 0), lag_(args.lag_tokens) {
+    has_send_ = sends_.next(spec, send_);
+  }
+
+  /// The same in all threads, which all ask.
+  MOELINK_DEVICE CombineTurn next(S spec) {
+    const bool has_sum = sums_are_wanted_ && sums_.has();
+    CombineTurn turn{.exists = has_send_ || has_sum, .sums = false, .what = send_};
+    if (!turn.exists) return turn;
+    const RowPiece sum = has_sum ? sums_.piece(spec) : RowPiece{};
+    turn.sums = has_sum && (!has_send_ || send_.piece.index > sum.index + lag_);
+    if (turn.sums) {
+      turn.what.piece = sum;
+      sums_.advance();
+    } else {
+      has_send_ = sends_.next(spec, send_);
+    }
+    return turn;
+  }
+
+ private:
+  CombineSends<Exec, S>& sends_;
+  CombineSums<S>& sums_;
+  bool sums_are_wanted_;
+  i32 lag_;
+  bool has_send_;
+  CombineSend send_;
 };
 
 }  // namespace moelink

@@ -76,6 +76,26 @@ TEST_P(NvlinkOnOneGpu, LargeModelAcrossTheCrossoverMatchesTheReference) {
   check_calls(Device::cuda(0), shape, calls, 1, /*split=*/true);
 }
 
+/// The host only knows that there may be many: few come as lines, to a kernel that was chosen for many.
+TEST_P(NvlinkOnOneGpu, LaunchesForManyTokensTakeFew) {
+  const RanksShape shape{.num_ranks = GetParam().num_ranks,
+                         .num_experts = 24,
+                         .top_k = 4,
+                         .hidden = 2048,
+                         .max_tokens = 1100,
+                         .accumulate = true,
+                         .device_counts = true,
+                         .ranks_per_node = GetParam().ranks_per_node};
+  std::vector<RanksCall> calls;
+  for (const std::int64_t first : {1, 17, 1100}) {
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(shape.num_ranks), 3);
+    tokens.front() = first;
+    calls.emplace_back(shape, Routes::uniform, static_cast<unsigned>(first), tokens);
+  }
+  check_calls(Device::cuda(0), shape, calls);
+  check_calls(Device::cuda(0), shape, calls, 1, /*split=*/true);
+}
+
 INSTANTIATE_TEST_SUITE_P(Exchange, NvlinkOnOneGpu,
                          testing::Values(OnOneGpu{2, 0}, OnOneGpu{4, 0}, OnOneGpu{8, 0}, OnOneGpu{2, 1},
                                          OnOneGpu{4, 2}),

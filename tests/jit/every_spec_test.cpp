@@ -20,6 +20,7 @@
 #include "moelink/device/moe/local_move.cuh"
 #include "moelink/device/moe/local_prefill.cuh"
 #include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_combine_many.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/device/moe/nvlink_prefill.cuh"
 #include "moelink/device/moe/tensor_parallel_parts.cuh"
@@ -55,6 +56,9 @@ std::vector<KernelRequest> every_request() {
   }
   for (const NvlinkCombineSpec& spec : test::nvlink_combine_specs()) {
     requests.push_back(make_request<NvlinkCombine>(with_threads(spec, kGpu, /*whole_sms=*/true)));
+  }
+  for (const NvlinkCombineSpec& spec : test::nvlink_combine_many_specs()) {
+    requests.push_back(make_request<NvlinkCombineMany>(with_many_threads(spec, kGpu)));
   }
   for (const NvlinkDispatchSpec& spec : test::nvlink_dispatch_specs()) {
     requests.push_back(make_request<NvlinkPrefill>(with_prefill_threads(spec, kGpu)));

@@ -152,6 +152,7 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
       .sum_blocks = c.sum_blocks,
       .first_sum_block = c.first_sum_block,
       .late_flags = c.late_flags ? 1 : 0,
+      .lag_tokens = c.lag_tokens,
       .shape = shape_,
       .layout = layout_,
       .tables = {.epochs = mine.epochs.data(),
@@ -182,9 +183,14 @@ void CombineRanks::run(int r, BlockTeam& team, const Pauses& pauses, const Nvlin
     args.sends = launch == 0 ? 1 : 0;
     args.receives = launch == c_.split ? 1 : 0;
     const auto seed = static_cast<unsigned>((mine.calls * 2 + launch) * 64 + r);
-    team.run(c_.grid, static_cast<std::size_t>(combine_scratch_bytes(spec, {.is_host = true})),
+    team.run(team.num_threads(), static_cast<std::size_t>(combine_scratch_bytes(spec, {.is_host = true})),
              [&](const HostExec& ex) {
-               NvlinkCombine::run(PausingExec(ex, pauses, seed), Runtime<NvlinkCombineSpec>(spec), args);
+               const PausingExec pausing(ex, pauses, seed);
+               if ((c_.many >> r & 1U) != 0) {
+                 NvlinkCombineMany::run(pausing, Runtime<NvlinkCombineSpec>(spec), args);
+               } else {
+                 NvlinkCombine::run(pausing, Runtime<NvlinkCombineSpec>(spec), args);
+               }
              });
   }
 }

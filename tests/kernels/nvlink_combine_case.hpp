@@ -13,6 +13,7 @@
 #include "kernels/pausing_exec.hpp"
 #include "moelink/device/exec/spec.cuh"
 #include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_combine_many.cuh"
 #include "reference/element.hpp"
 #include "runtime/block_team.hpp"
 
@@ -42,6 +43,8 @@ struct CombineCase {
   int first_sum_block = 0;
   bool late_flags = false;
   int line_tokens = 3;  ///< NvlinkShape, of those that there are
+  unsigned many = 0;    ///< bit r: rank r runs NvlinkCombineMany
+  int lag_tokens = 0;   ///< NvlinkCombineArgs
 
   [[nodiscard]] int num_groups() const { return num_ranks / tp_size; }
   [[nodiscard]] NvlinkCombineSpec spec() const {

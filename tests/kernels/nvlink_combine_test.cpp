@@ -18,7 +18,7 @@ void on_ranks(int num_ranks, Body&& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void check(const CombineCase& c, const std::string& where = "", unsigned seed = 1) {
+void check_once(const CombineCase& c, const std::string& where, unsigned seed) {
   CombineRanks ranks(c);
   ranks.draw(c, seed);
   on_ranks(c.num_ranks, [&](int r) {
@@ -26,6 +26,17 @@ void check(const CombineCase& c, const std::string& where = "", unsigned seed = 
     ranks.run(r, team);
   });
   ranks.expect_outputs(where);
+}
+
+constexpr unsigned kEveryRank = ~0U;
+
+// Both kernels, where both can be asked.
+void check(CombineCase c, const std::string& where = "", unsigned seed = 1) {
+  check_once(c, where, seed);
+  if (c.tp_size != 1) return;
+  c.many = kEveryRank;
+  c.sum_blocks = c.send_blocks;
+  check_once(c, where + ", many tokens", seed);
 }
 
 TEST(NvlinkCombine, EveryNumberOfRanksAndGroupsGivesTheBitsOfTheDocumentedOrder) {
@@ -117,6 +128,9 @@ void reuse(CombineCase c, int iterations) {
     c.send_blocks = 1 << draw() % 2;
     c.sum_blocks = 1 << draw() % 2;
     c.first_sum_block = static_cast<int>(draw() % 3);
+    c.many = c.tp_size == 1 ? static_cast<unsigned>(draw()) : 0;  // ranks need not run the same
+    if (c.many != 0) c.sum_blocks = c.send_blocks;
+    c.lag_tokens = static_cast<int>(draw() % 3);
     c.split = static_cast<int>(draw() % 2);
     c.one_in_dropped = static_cast<int>(draw() % 4);
     c.everything_to_rank_0 = draw() % 8 == 0;
@@ -143,6 +157,39 @@ TEST(NvlinkCombine, ThousandsOfCallsInTheSameMemoryWithDelaysNeverMixEpochs) {
   reuse({.num_ranks = 3, .tokens = {0, 0, 0}, .max_tokens = 5, .num_experts = 7, .hidden = 256}, kIterations);
   reuse({.num_ranks = 4, .tp_size = 2, .tokens = {0, 0}, .max_tokens = 5, .num_experts = 7, .hidden = 256},
         kIterations);
+}
+
+// Ranks of different sizes, so that none is where another is; each waits as soon as it may.
+void run_apart(CombineRanks& ranks, int num_ranks) {
+  on_ranks(num_ranks, [&](int r) {
+    BlockTeam team(1 + r % 3);
+    ranks.run(r, team);
+  });
+}
+
+TEST(NvlinkCombine, WarpsThatSumAndSendInTurnsNeverWaitInACircle) {
+  for (const int num_ranks : {2, 3, 5}) {
+    for (const int lag_tokens : {0, 1, 7}) {
+      CombineCase c{.num_ranks = num_ranks, .max_tokens = 200, .num_experts = 11, .hidden = 256};
+      for (int r = 0; r < num_ranks; ++r) c.tokens.push_back(200 - 60 * (r % 3));
+      c.send_blocks = c.sum_blocks = 2;
+      c.many = num_ranks == 5 ? 0b10110 : kEveryRank;
+      c.lag_tokens = lag_tokens;
+      CombineRanks ranks(c);
+      ranks.draw(c, 5);
+      run_apart(ranks, num_ranks);
+      ranks.expect_outputs(std::to_string(num_ranks) + " ranks, lag " + std::to_string(lag_tokens));
+    }
+  }
+}
+
+TEST(NvlinkCombine, TestsNoticeSumsThatComeBeforeWhatTheyWaitFor) {
+  CombineCase c{.num_ranks = 2, .tokens = {20, 20}, .max_tokens = 20, .many = kEveryRank, .lag_tokens = -20};
+  CombineRanks ranks(c);
+  ranks.timeout_ns = 50'000'000;
+  ranks.draw(c, 5);
+  run_apart(ranks, 2);
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(FaultKind::wait_expired, ranks.rank(r).record.fault.kind) << "rank " << r;
 }
 
 TEST(NvlinkCombine, RankThatNeverSendsEndsTheOthersAtTheDeadlineAndIsNamed) {

@@ -123,5 +123,43 @@ TEST(NvlinkCombinePlan, EverySumHasATeamOfItsOwnWhileThereAreEnough) {
   EXPECT_EQ(partial_parts(7168), plan_nvlink_combine(spec, 1, 132, kGpu).send_blocks);
 }
 
+constexpr LocalDevice kHopper{.num_sms = 132, .max_scratch_bytes = 227 << 10};
+
+TEST(NvlinkCombinePlan, WarpsWithManyTokensHaveWholePartsAndRoomForThem) {
+  for (const i64 hidden : {8, 64, 1024, 2048, 2880, 5120, 7168, 8192}) {
+    for (const Element input : {Element::bfloat16, Element::float32}) {
+      const NvlinkCombineSpec spec = with_many_threads(
+          {.hidden = hidden, .num_ranks = 4, .top_k = 8, .input = input, .partial = input, .output = input}, kHopper);
+      ASSERT_TRUE(may_combine_many(spec, kHopper)) << hidden;
+      const CombineManyScratch scratch(spec);
+      EXPECT_GE(scratch.stages, 1);
+      EXPECT_LE(scratch.total, kHopper.max_scratch_bytes);
+      for (const i64 tokens : {1, 33, 128, 1024, 8192}) {
+        const NvlinkCombinePlan plan = plan_nvlink_combine_many(spec, tokens, 132);
+        EXPECT_EQ(0, partial_parts(hidden) % plan.send_blocks);
+        EXPECT_GE(plan.send_blocks, scratch.least_pieces);
+        EXPECT_EQ(plan.send_blocks, plan.sum_blocks);
+        EXPECT_GE(plan.lag_tokens, 0);
+      }
+    }
+  }
+}
+
+TEST(NvlinkCombinePlan, RowsWhosePiecesNoWarpHoldsAreLeftToTeams) {
+  EXPECT_FALSE(may_combine_many({.hidden = 16384, .num_ranks = 2, .top_k = 8}, kHopper));
+  EXPECT_FALSE(may_combine_many({.hidden = 7168, .num_ranks = 64, .top_k = 8}, kHopper)) << "a lane knows a rank";
+  EXPECT_FALSE(may_combine_many({.hidden = 7168, .num_ranks = 4, .tp_size = 2, .top_k = 8}, kHopper));
+  EXPECT_FALSE(may_combine_many({.hidden = 7168, .num_ranks = 4, .top_k = 8, .has_remotes = true}, kHopper));
+}
+
+TEST(NvlinkCombinePlan, WarpsTakeLaunchesWithMuchToReceiveAndWithShortRowsToSend) {
+  const NvlinkCombineSpec long_rows{.hidden = 7168, .num_ranks = 2, .top_k = 8};
+  const NvlinkCombineSpec short_rows{.hidden = 2048, .num_ranks = 2, .top_k = 8};
+  EXPECT_TRUE(takes_combine_many(short_rows, 1024, /*sends=*/true));
+  EXPECT_FALSE(takes_combine_many(short_rows, 512, /*sends=*/false));
+  EXPECT_FALSE(takes_combine_many(long_rows, 4096, /*sends=*/true));
+  EXPECT_TRUE(takes_combine_many(long_rows, 4096, /*sends=*/false));
+}
+
 }  // namespace
 }  // namespace moelink

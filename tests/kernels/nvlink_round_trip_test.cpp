@@ -14,6 +14,7 @@
 #include "kernels/nvlink_case.hpp"
 #include "kernels/nvlink_headers.cuh"
 #include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_combine_many.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/device/moe/nvlink_prefill.cuh"
 
@@ -98,6 +99,7 @@ NvlinkCombineArgs combine_args(NvlinkRank& rank, const std::vector<float>& own_r
           .sum_blocks = 1,
           .first_sum_block = static_cast<i32>(call % 3),
           .late_flags = rank.config.spec().has_remotes ? 0 : static_cast<i32>(mixed % 2),
+          .lag_tokens = static_cast<i32>(mixed % 4),
           .shape = rank.args.shape,
           .layout = rank.args.layout,
           .tables = rank.args.tables,
@@ -126,7 +128,13 @@ void combine(NvlinkRank& rank, unsigned call) {
   for (int phase = 0; phase < (split ? 2 : 1); ++phase) {
     args.sends = !split || phase == 0 ? 1 : 0;
     args.receives = !split || phase == 1 ? 1 : 0;
-    rank.launch<NvlinkCombine>(combine_spec(config), args, 1 + static_cast<int>(mixed % 3), 0, kRarely);
+    const int grid = 1 + static_cast<int>(mixed % 3);
+    // Ranks need not run the same.
+    if (config.tp_size == 1 && config.nodes.empty() && mixed % 8 >= 4) {
+      rank.launch<NvlinkCombineMany>(combine_spec(config), args, grid, 0, kRarely);
+    } else {
+      rank.launch<NvlinkCombine>(combine_spec(config), args, grid, 0, kRarely);
+    }
   }
   reference::combine_data_parallel(rank.call.in, routing, in, rank.call.in.source_of_rank(rank.index), wanted.data());
   for (std::size_t i = 0; i < output.size(); ++i) {
@@ -249,7 +257,11 @@ TEST(NvlinkRoundTrip, FaultThatOneBlockMetLateSendsNothingHomeNorInTheNextCall) 
     const std::vector<u8> before(there, there + layout.total_bytes);
     const std::vector<float> rows = expert_output(first.expected);
     std::vector<float> output(8 * kHidden, 0.5F);
-    first.launch<NvlinkCombine>(combine_spec(config), combine_args(first, rows, output, 0), 3, 0);
+    if (many) {
+      first.launch<NvlinkCombineMany>(combine_spec(config), combine_args(first, rows, output, 0), 3, 0);
+    } else {
+      first.launch<NvlinkCombine>(combine_spec(config), combine_args(first, rows, output, 0), 3, 0);
+    }
     EXPECT_EQ(output, std::vector<float>(8 * kHidden, 0.5F));
     launch(first, 3);
     EXPECT_TRUE(std::equal(before.begin(), before.end(), there)) << "something was sent after the fault";

@@ -90,8 +90,14 @@ NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, co
   for (const CombineTypes& types : declared.combine_types) {
     // A block of prefill takes a whole SM; where that is what all count with, so may a block of combine.
     const bool whole_sms = !is_shared || uses_prefill();
-    combine_.push_back(
-        loader.add<NvlinkCombine>(with_threads(combine_spec(shape, declared, types), limits, whole_sms)));
+    const NvlinkCombineSpec spec = combine_spec(shape, declared, types);
+    combine_.push_back(loader.add<NvlinkCombine>(with_threads(spec, limits, whole_sms)));
+    combine_many_.emplace_back();
+    // On the host both would do the same.
+    const bool is_used = !limits.is_host && takes_combine_many(spec, max_tokens_, /*sends=*/false);
+    if (whole_sms && is_used && may_combine_many(spec, limits)) {
+      combine_many_.back() = loader.add<NvlinkCombineMany>(with_many_threads(spec, limits));
+    }
   }
 }
 
@@ -147,6 +153,11 @@ void NvlinkKernels::for_each_kernel(Visit&& visit) const {
   for (const Kernel<NvlinkCombine>& kernel : combine_) {
     const i32 bytes = combine_scratch_bytes(kernel.spec(), limits_);
     visit("combine", kernel.max_blocks_per_sm(bytes), bytes);
+  }
+  for (const std::optional<Kernel<NvlinkCombineMany>>& kernel : combine_many_) {
+    if (!kernel) continue;
+    const i32 bytes = CombineManyScratch(kernel->spec()).total;
+    visit("combine of many tokens", kernel->max_blocks_per_sm(bytes), bytes);
   }
 }
 
@@ -208,15 +219,26 @@ void NvlinkKernels::launch_prefill(const DispatchKernels& kernels, const Dispatc
   kernels.prefill.launch({.grid = grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
 
+bool NvlinkKernels::combines_many(std::size_t types, i64 num_tokens, NvlinkHalf half) const {
+  return combine_many_[types].has_value() &&
+         takes_combine_many(combine_[types].spec(), num_tokens, half != NvlinkHalf::receive);
+}
+
 void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const NvlinkBudget& budget,
                             NvlinkCombineArgs args, StreamView stream) const {
   const Kernel<NvlinkCombine>& kernel = combine_[call.types];
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
   const i32 blocks = now.sms * now.blocks_per_sm;
+  apply(half, args);
+  if (combines_many(call.types, call.routing.num_tokens, half)) {
+    const Kernel<NvlinkCombineMany>& many = *combine_many_[call.types];
+    const NvlinkCombinePlan plan = plan_nvlink_combine_many(many.spec(), call.routing.num_tokens, blocks);
+    apply(plan, args);
+    return many.launch({.grid = plan.grid, .scratch_bytes = CombineManyScratch(many.spec()).total}, args, stream);
+  }
   const i32 relays = relay_blocks(kernel.spec().has_remotes, limits_.is_host, blocks);
   NvlinkCombinePlan plan = plan_nvlink_combine(kernel.spec(), call.routing.num_tokens, blocks - relays, limits_);
   if (budget.is_shared) plan.late_flags = 0;  // there is no link to wait for
-  apply(half, args);
   apply(plan, args);
   const i32 grid = grid_with_relay(plan.grid, relays, args);
   kernel.launch({.grid = grid, .scratch_bytes = combine_scratch_bytes(kernel.spec(), limits_)}, args, stream);
@@ -245,12 +267,20 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
   }
   const NvlinkCombineSpec& spec = combine_.front().spec();
   const char* const name = has_remotes ? "p2p" : "nvlink";
+  const char* const partials = spec.partial == Element::float32 && spec.input != Element::float32
+                                   ? "fp32 partials"
+                                   : "partials as the expert output";
   const i32 blocks = sms * now.blocks_per_sm;
+  if (combines_many(0, num_tokens, NvlinkHalf::both)) {
+    const NvlinkCombineSpec& many = combine_many_.front()->spec();
+    const NvlinkCombinePlan plan = plan_nvlink_combine_many(many, num_tokens, blocks);
+    return text("dispatch ", name, " ", dispatch, "\ncombine ", name, ": ", plan.grid, " blocks of ", many.threads,
+                " threads, a warp for each of ", plan.send_blocks, " pieces of a row, ", CombineManyScratch(many).total,
+                " B scratch, ", partials);
+  }
   const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, workers(blocks), limits_);
   return text("dispatch ", name, " ", dispatch, "\ncombine ", name, ": ", combine.grid, " blocks of ",
-              combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ",
-              spec.partial == Element::float32 && spec.input != Element::float32 ? "fp32 partials"
-                                                                                 : "partials as the expert output",
+              combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ", partials,
               workers(blocks) != blocks ? "; a block of each launch relays" : "");
 }
 

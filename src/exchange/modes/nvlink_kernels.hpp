@@ -1,6 +1,7 @@
 // The kernels of the nvlink mode, loaded for one configuration: plan -> launch.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "exchange/modes/nvlink_memory.hpp"
 #include "launch/kernel_loader.hpp"
 #include "moelink/device/moe/nvlink_combine.cuh"
+#include "moelink/device/moe/nvlink_combine_many.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
 #include "moelink/device/moe/nvlink_prefill.cuh"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
@@ -70,13 +72,15 @@ class NvlinkKernels {
   template <class Visit>
   void for_each_kernel(Visit&& visit) const;
   [[nodiscard]] bool uses_prefill() const;
+  [[nodiscard]] bool combines_many(std::size_t types, i64 num_tokens, NvlinkHalf half) const;
   [[nodiscard]] i32 decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const;
 
   LocalDevice limits_;
   i64 max_tokens_;
-  std::vector<DispatchKernels> plain_;     // by payload
-  std::vector<DispatchKernels> weighted_;  // by payload; empty kernels where rows are opaque
-  std::vector<Kernel<NvlinkCombine>> combine_;
+  std::vector<DispatchKernels> plain_;          // by payload
+  std::vector<DispatchKernels> weighted_;       // by payload; empty kernels where rows are opaque
+  std::vector<Kernel<NvlinkCombine>> combine_;  // by combine types
+  std::vector<std::optional<Kernel<NvlinkCombineMany>>> combine_many_;  // likewise, where calls are for it
 };
 
 }  // namespace moelink
