@@ -9,7 +9,6 @@
 namespace moelink::perf {
 namespace {
 
-constexpr std::int64_t kSmallestShareBytes = 64 << 10;  // less is not worth waking a thread for
 constexpr int kSpinsPerLook = 4096;
 
 }  // namespace
@@ -53,23 +52,10 @@ void SharedMemoryCollectives::show(const void* data, const RankRows* rows) {
   meet();
 }
 
-void SharedMemoryCollectives::copy(void* to, const void* from, std::int64_t bytes) {
-  if (bytes < 2 * kSmallestShareBytes) {
-    if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    return;
-  }
-  team_.run([&](int thread) {
-    const std::int64_t begin = bytes * thread / team_.size();
-    const std::int64_t end = bytes * (thread + 1) / team_.size();
-    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
-                static_cast<std::size_t>(end - begin));
-  });
-}
-
 void SharedMemoryCollectives::all_gather(const void* mine, void* all, std::int64_t bytes) {
   show(mine, nullptr);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
-    copy(static_cast<std::byte*>(all) + rank * bytes, board_->shown[static_cast<std::size_t>(rank)].data, bytes);
+    team_.copy(static_cast<std::byte*>(all) + rank * bytes, board_->shown[static_cast<std::size_t>(rank)].data, bytes);
   }
   meet();  // what was shown may change
 }
@@ -79,7 +65,7 @@ void SharedMemoryCollectives::reduce_scatter(const void* all, void* mine, std::i
   show(all, nullptr);
   auto* sum = static_cast<float*>(mine);
   const std::int64_t first = communicator_.rank() * count;
-  team_.for_ranges(count, kSmallestShareBytes, [&](std::int64_t begin, std::int64_t end) {
+  team_.for_ranges(count, Team::kSmallestShareBytes, [&](std::int64_t begin, std::int64_t end) {
     for (int rank = 0; rank < communicator_.size(); ++rank) {
       const auto* part = static_cast<const float*>(board_->shown[static_cast<std::size_t>(rank)].data) + first;
       for (std::int64_t i = begin; i < end; ++i) sum[i] = rank == 0 ? part[i] : sum[i] + part[i];
@@ -92,7 +78,7 @@ void SharedMemoryCollectives::all_to_all(const void* send, void* receive, std::i
   show(send, nullptr);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     const auto* from = static_cast<const std::byte*>(board_->shown[static_cast<std::size_t>(rank)].data);
-    copy(static_cast<std::byte*>(receive) + rank * bytes, from + communicator_.rank() * bytes, bytes);
+    team_.copy(static_cast<std::byte*>(receive) + rank * bytes, from + communicator_.rank() * bytes, bytes);
   }
   meet();
 }
@@ -102,9 +88,9 @@ void SharedMemoryCollectives::exchange(const void* send, const RankRows& sent, v
   show(send, &sent);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     const Board::Shown& from = board_->shown[static_cast<std::size_t>(rank)];
-    copy(static_cast<std::byte*>(receive) + received.first(rank) * row_bytes,
-         static_cast<const std::byte*>(from.data) + from.rows->first(communicator_.rank()) * row_bytes,
-         received.counts[static_cast<std::size_t>(rank)] * row_bytes);
+    team_.copy(static_cast<std::byte*>(receive) + received.first(rank) * row_bytes,
+               static_cast<const std::byte*>(from.data) + from.rows->first(communicator_.rank()) * row_bytes,
+               received.counts[static_cast<std::size_t>(rank)] * row_bytes);
   }
   meet();
 }

@@ -24,7 +24,6 @@ class SharedMemoryCollectives : public Collectives {
   struct Board;
   void meet();
   void show(const void* data, const RankRows* rows);
-  void copy(void* to, const void* from, std::int64_t bytes);
 
   Communicator communicator_;
   StreamView stream_;

@@ -1,7 +1,6 @@
 #include "perf/common/copy_limit.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "perf/common/payload.hpp"
 
@@ -9,7 +8,6 @@ namespace moelink::perf {
 namespace {
 
 constexpr std::int64_t kLargestCopyBytes = std::int64_t{1} << 30;
-constexpr std::int64_t kSmallestShareBytes = 64 << 10;  // less is not worth waking a thread for
 
 }  // namespace
 
@@ -32,15 +30,7 @@ void CopyLimit::copy(std::int64_t set, std::int64_t bytes) {
     copy_bytes(to, from, static_cast<std::size_t>(bytes), stream_);
     return;
   }
-  if (bytes < 2 * kSmallestShareBytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    return;
-  }
-  team_.run([&](int thread) {
-    const std::int64_t begin = bytes * thread / team_.size();
-    const std::int64_t end = bytes * (thread + 1) / team_.size();
-    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
-  });
+  team_.copy(to, from, bytes);
 }
 
 std::vector<CopyWork> CopyLimit::prepare(const std::vector<std::int64_t>& moved_bytes, int num_sets) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 namespace moelink::perf {
 
@@ -61,6 +62,19 @@ void Team::for_ranges(std::int64_t count, std::int64_t grain,
     for (std::int64_t begin = next.fetch_add(grain); begin < count; begin = next.fetch_add(grain)) {
       work(begin, std::min(begin + grain, count));
     }
+  });
+}
+
+void Team::copy(void* to, const void* from, std::int64_t bytes) {
+  if (bytes < 2 * kSmallestShareBytes) {
+    if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));  // of no bytes, pointers may be null
+    return;
+  }
+  run([&](int thread) {
+    const std::int64_t begin = bytes * thread / size();
+    const std::int64_t end = bytes * (thread + 1) / size();
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                static_cast<std::size_t>(end - begin));
   });
 }
 

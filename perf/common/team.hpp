@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -26,6 +27,12 @@ class Team {
   /// Runs `work(begin, end)` over pieces of [0, count) of at most `grain`, on whatever thread is free.
   void for_ranges(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& work);
+
+  /// Copies by all threads, or by the caller alone what is too small to share.
+  void copy(void* to, const void* from, std::int64_t bytes);
+
+  /// Less is not worth waking a thread for.
+  static constexpr std::int64_t kSmallestShareBytes = 64 << 10;
 
  private:
   void work_until_stopped(int thread);

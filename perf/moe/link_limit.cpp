@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::int64_t kLargestCopyBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kRowBytes = 16384;  // what kernels store at a time; every offset is a multiple
-constexpr std::int64_t kSmallestShareBytes = 64 << 10;
 
 std::string first_of(const std::vector<std::string>& words) {
   const auto first = std::ranges::find_if(words, [](const std::string& word) { return !word.empty(); });
@@ -124,15 +123,7 @@ void LinkLimit::copy(std::int64_t offset, std::int64_t bytes) {
     return;
   }
 #endif
-  if (bytes < 2 * kSmallestShareBytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    return;
-  }
-  team_.run([&](int thread) {
-    const std::int64_t begin = bytes * thread / team_.size();
-    const std::int64_t end = bytes * (thread + 1) / team_.size();
-    std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
-  });
+  team_.copy(to, from, bytes);
 }
 
 std::vector<CopyWork> LinkLimit::prepare(const std::vector<std::int64_t>& wire_bytes, int num_sets) {

@@ -22,6 +22,20 @@ TEST(Team, EveryRangeIsDoneOnceWhateverTheNumberOfThreads) {
   }
 }
 
+TEST(Team, CopiesAreWholeWhetherSharedOrNot) {
+  Team team(3);
+  for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, 2 * Team::kSmallestShareBytes - 1,
+                                   2 * Team::kSmallestShareBytes, 5 * Team::kSmallestShareBytes + 7}) {
+    std::vector<unsigned char> from(static_cast<std::size_t>(bytes));
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 31 + 1);
+    std::vector<unsigned char> to(from.size() + 1, 0xee);
+    team.copy(to.data(), from.data(), bytes);
+    EXPECT_EQ(to.back(), 0xee) << bytes;
+    to.pop_back();
+    EXPECT_EQ(to, from) << bytes;
+  }
+}
+
 TEST(Team, ManyRoundsLoseNoThread) {
   Team team(3);
   std::atomic<int> sum{0};
