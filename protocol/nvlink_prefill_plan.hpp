@@ -10,9 +10,13 @@ namespace moelink {
 
 /// Measured choices.
 struct NvlinkPrefillTuning {
-  // More tokens * top_k, or experts, are many.
-  i32 few_entries;
+  // Many are: more experts; or more tokens * top_k. Of rows of at most short_row_bytes also up to few_short_entries are
+  // few, if their tokens, each with itself and with the other ranks that it may go to, are at most few_short_rows.
   i32 few_experts;
+  i32 few_entries;
+  i32 short_row_bytes;
+  i32 few_short_entries;
+  i32 few_short_rows;
   i32 threads;  ///< block size
   i32 log2_slots_per_flag;
   i32 senders_of_16;       ///< of 16 blocks of a launch that also receives, those that send first
@@ -21,22 +25,30 @@ struct NvlinkPrefillTuning {
   i32 ring_bytes;          ///< block scratch for rows under way
 };
 
-// To be measured on two GPUs. Senders also place their tokens' own rows: 48 of 132 blocks need 40 GB/s each to keep the
-// link busy, and the flags of four slots come 7 us apart in each (4096 tokens of DeepSeek-V3: 6 and 10 of 16 senders
-// take 220 us, 16 take 252). Where they also quantise, or store to the memory that they read from, the senders are what
-// takes longest: 12 instead of 6 took fp8 from 184 to 171 us, and on a shared GPU from 299 to 252, bf16 there from 433
-// to 394.
-inline constexpr NvlinkPrefillTuning kGpuPrefillTuning{.few_entries = 2048,
-                                                       .few_experts = 1024,
+// On two GPUs. Senders also place their tokens' own rows, and one warp of each issues all copies; with more of them the
+// flags of each are further apart. 9 instead of 6 of 16 take 91 instead of 107 us for 4096 tokens of Qwen3-30B-A3B, 50
+// instead of 52 for 512 of DeepSeek-V3, and as long for 4096 of it. Where they also quantise, or store to the memory
+// that they read from, the senders are what takes longest: 12 instead of 6 took fp8 from 184 to 171 us, and on a shared
+// GPU from 299 to 252, bf16 there from 433 to 394.
+// Short rows: 512 tokens of Qwen3-30B-A3B take decode 22 us and prefill 31, 1024 take decode 61: a block of it has its
+// rows one after the other.
+inline constexpr NvlinkPrefillTuning kGpuPrefillTuning{.few_experts = 1024,
+                                                       .few_entries = 2048,
+                                                       .short_row_bytes = 4096,
+                                                       .few_short_entries = 4096,
+                                                       .few_short_rows = 1024,
                                                        .threads = 512,
                                                        .log2_slots_per_flag = 2,
-                                                       .senders_of_16 = 6,
+                                                       .senders_of_16 = 9,
                                                        .many_senders_of_16 = 12,
                                                        .most_senders = 32,
                                                        .ring_bytes = 200 << 10};
 // Threads of a host that all send before they receive are as good as some that do each.
-inline constexpr NvlinkPrefillTuning kHostPrefillTuning{.few_entries = 512,
-                                                        .few_experts = kMaxExperts,
+inline constexpr NvlinkPrefillTuning kHostPrefillTuning{.few_experts = kMaxExperts,
+                                                        .few_entries = 512,
+                                                        .short_row_bytes = 0,
+                                                        .few_short_entries = 0,
+                                                        .few_short_rows = 0,
                                                         .threads = 1,
                                                         .log2_slots_per_flag = PumpScratch::kLog2BatchRows,
                                                         .senders_of_16 = 16,
@@ -71,10 +83,17 @@ constexpr bool nvlink_prefill_quantizes(const NvlinkDispatchSpec& spec, const Lo
   return ring.chunks_per_row == 1 && RingShape::bulk_scale_bytes(spec.scale_bytes) != 0;
 }
 
-/// Whether a dispatch of up to `num_tokens` tokens is NvlinkPrefill's. Both halves of a call are one kernel's.
-constexpr bool takes_nvlink_prefill(const NvlinkDispatchSpec& spec, i64 num_tokens, const LocalDevice& device) {
+/// The most tokens of a dispatch that is not NvlinkPrefill's; -1: there is none. Both halves of a call are one kernel's.
+constexpr i64 most_tokens_below_prefill(const NvlinkDispatchSpec& spec, const LocalDevice& device) {
   const NvlinkPrefillTuning& tuning = nvlink_prefill_tuning_for(device);
-  return num_tokens * spec.top_k > tuning.few_entries || spec.num_experts > tuning.few_experts;
+  if (spec.num_experts > tuning.few_experts) return -1;
+  const i32 few = tuning.few_entries / spec.top_k;
+  if (spec.row_bytes > tuning.short_row_bytes) return few;
+  const i32 others = min_of(spec.num_ranks / spec.tp_size - 1, spec.top_k);
+  return max_of(few, min_of(tuning.few_short_entries / spec.top_k, tuning.few_short_rows / (1 + others)));
+}
+constexpr bool takes_nvlink_prefill(const NvlinkDispatchSpec& spec, i64 num_tokens, const LocalDevice& device) {
+  return num_tokens > most_tokens_below_prefill(spec, device);
 }
 
 struct NvlinkPrefillPlan {

@@ -2,7 +2,8 @@
 //
 //  1. Route (nvlink_prefill_route.cuh), all blocks: three grid barriers; headers leave after the first. A launch that
 //     reuses the routing only sends headers.
-//  2. Wait for all headers, all blocks, if the launch receives: from then on each knows where every row goes.
+//  2. Wait for all headers, all blocks, if the launch receives: from then on each knows where every row goes. This is
+//     done between the halves of the last barrier.
 //  3. Send, blocks [0, num_senders): rows to their slots elsewhere, and on the way own rows to their places here.
 //  4. Receive, all blocks, as soon as they have nothing to send: own tokens that did not go anywhere, and what arrives.
 //
@@ -58,13 +59,16 @@ struct NvlinkPrefill {
     if (good && args.sends != 0) {
       good = Remotes<S>(spec, args.remote).wait_until_free(ex, args.local.fault, kDispatchPuts, epoch.value());
     }
+    const PrefillRoute<Exec, S> route(spec, args, epoch.value(), num_tokens, scratch, at.route);
+    u64 last_barrier = 0;
     if (routes && good) {
-      good = PrefillRoute<Exec, S>(spec, args, epoch.value(), num_tokens, scratch, at.route).run(ex);
+      good = route.begin(ex, last_barrier);
       if (good && keeps && ex.thread() == 0) publish_token_count(args.local, given_tokens, num_tokens);
     } else if (args.sends != 0 && keeps && good) {
       announce_again(ex, spec, args, epoch.value(), num_tokens);
     }
     if (good && args.receives != 0) good = learn_places(ex, spec, args, epoch.value(), headers, places);
+    if (routes && good) good = route.finish(ex, last_barrier);
     if (good) {
       PrefillRows<Exec, S> rows(ex, spec, args, epoch.value(), num_tokens, headers, places,
                                 reinterpret_cast<i32*>(scratch + at.send_lists),

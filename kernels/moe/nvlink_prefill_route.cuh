@@ -2,8 +2,8 @@
 // this source chose the expert of each entry. A block has a contiguous range of tokens and
 //  1. counts its entries of each physical expert and its tokens for each destination, into its row of a matrix;
 //     barrier;
-//  2. sums some columns: what the blocks before have (in place), and totals. Whoever has a total tells the rank that it
-//     concerns, in a header, before anybody moves on; barrier;
+//  2. sums some columns: what the blocks before have (in place), and totals; barrier. Between its halves, whoever has a
+//     total tells the rank that it concerns, in a header: the barrier's release need not wait until headers have crossed;
 //  3. walks its tokens in order. One warp gives ranks to entries, another slots to tokens; then all warps write tables,
 //     and the records of the slots that this member sends; barrier.
 //
@@ -45,27 +45,34 @@ class PrefillRoute {
         slots_of_entries_(reinterpret_cast<u32*>(scratch + at.slots)),
         weights_(reinterpret_cast<float*>(scratch + at.weights)) {}
 
-  /// By all threads of all blocks. False, everywhere, after a fault.
-  MOELINK_DEVICE bool run(const Exec& ex) const {
+  /// By all threads of all blocks. False, everywhere, after a fault. Tables and records are there for all only when
+  /// finish() says so; in between a block may do what needs none.
+  MOELINK_DEVICE bool begin(const Exec& ex, u64& last_barrier) const {
     const TokenRange range(ex, num_tokens_);
     count(ex, range);
-    if (!barrier(ex)) return false;
+    if (!wait(ex, arrive(ex))) return false;
     sum_columns(ex);
-    if (!barrier(ex)) return false;
+    if (spec_().has_remotes) tell(ex);  // what one block puts, all have packed before this barrier
+    const u64 summed = arrive(ex);
+    if (!spec_().has_remotes) tell(ex);
+    if (!wait(ex, summed)) return false;
     if (ex.block() == 0) put_remote_headers(ex, spec_, args_, epoch_);
     if (ex.block() == 0 && ex.thread() == 0) {
       report(&args_.local.status->ids_out_of_range, matrix_row(ex.num_blocks())[columns_.out_of_range]);
     }
     walk(ex, range);
-    return barrier(ex);
+    last_barrier = arrive(ex);
+    return true;
   }
+  MOELINK_DEVICE bool finish(const Exec& ex, u64 last_barrier) const { return wait(ex, last_barrier); }
 
  private:
   static constexpr i32 kBatch = RouteScratch::kBatch;
   static constexpr int kLanes = Exec::kWarpSize;
 
-  MOELINK_DEVICE bool barrier(const Exec& ex) const {
-    return grid_barrier(ex, args_.local.grid_barrier, args_.local.fault);
+  MOELINK_DEVICE u64 arrive(const Exec& ex) const { return arrive_at_grid_barrier(ex, args_.local.grid_barrier); }
+  MOELINK_DEVICE bool wait(const Exec& ex, u64 barrier) const {
+    return wait_at_grid_barrier(ex, args_.local.grid_barrier, args_.local.fault, barrier);
   }
   /// The row behind the last block's holds the totals.
   MOELINK_DEVICE u32* matrix_row(i32 block) const {
@@ -126,12 +133,14 @@ class PrefillRoute {
     for (i32 i = ex.thread(); i < columns_.count; i += ex.num_threads()) row[i] = next_[i];
   }
 
+  /// Columns are dealt out to all warps of the launch.
+  MOELINK_DEVICE i32 first_column(const Exec& ex) const { return ex.warp() * ex.num_blocks() + ex.block(); }
+
   /// Columns of the matrix become exclusive sums over the blocks, totals behind them. One warp a column.
   MOELINK_DEVICE void sum_columns(const Exec& ex) const {
     constexpr int kAtOnce = 5;  // 132 or 148 blocks by 32 lanes
     const i32 num_blocks = ex.num_blocks();
-    for (i32 column = ex.warp() * num_blocks + ex.block(); column < columns_.count;
-         column += ex.num_warps() * num_blocks) {
+    for (i32 column = first_column(ex); column < columns_.count; column += ex.num_warps() * num_blocks) {
       u32 below = 0;
       for (i32 first = 0; first < num_blocks; first += kAtOnce * kLanes) {
         u32 counts[kAtOnce];
@@ -149,7 +158,14 @@ class PrefillRoute {
         }
       }
       if (ex.lane() == 0) matrix_row(num_blocks)[column] = below;
-      tell(ex, column, below);
+    }
+  }
+
+  /// What follows from the totals of this warp's columns.
+  MOELINK_DEVICE void tell(const Exec& ex) const {
+    const u32* totals = matrix_row(ex.num_blocks());
+    for (i32 column = first_column(ex); column < columns_.count; column += ex.num_warps() * ex.num_blocks()) {
+      tell(ex, column, totals[column]);
     }
   }
 

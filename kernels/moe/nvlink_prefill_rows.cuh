@@ -173,8 +173,9 @@ class PrefillRows {
       if (!exists) continue;
       RowJob job = own_job(token);
       job.copy = slots_.row(rank, group_, slot);
-      if (carries_own_ && carrier(token) == rank) {
-        job.slot = args_.tables.slot_of_token[args_.window.rank * args_.shape.max_tokens + token];
+      if (carries_own_) {
+        const i32 own_slot = args_.tables.slot_of_token[args_.window.rank * args_.shape.max_tokens + token];
+        job.slot = carrier(token) == rank ? own_slot : -1;
       }
       batch.jobs[row] = job;
     }

@@ -76,6 +76,7 @@ class PumpBarriers {
 #pragma unroll 1
     for (u32 i = 0; i < kBatches; ++i) {
       mbarrier_init(batch_full(i), 1);
+      mbarrier_init(batch_written(i), 1);
       mbarrier_init(batch_empty(i), num_readers);
     }
 #pragma unroll 1
@@ -90,11 +91,13 @@ class PumpBarriers {
   MOELINK_DEVICE Mbarrier* batch_full(u32 number) const { return words_ + number % kBatches; }
   /// Its place can be used for another.
   MOELINK_DEVICE Mbarrier* batch_empty(u32 number) const { return words_ + kBatches + number % kBatches; }
+  /// All copies of a batch that has a flag are where they belong. Others have no phase.
+  MOELINK_DEVICE Mbarrier* batch_written(u32 number) const { return words_ + 2 * kBatches + number % kBatches; }
   /// A stage holds what was loaded.
-  MOELINK_DEVICE Mbarrier* stage_full(int stage) const { return words_ + 2 * kBatches + stage; }
+  MOELINK_DEVICE Mbarrier* stage_full(int stage) const { return words_ + 3 * kBatches + stage; }
   /// What it holds has been quantised.
   MOELINK_DEVICE Mbarrier* stage_ready(int stage) const {
-    return words_ + 2 * kBatches + RingShape::kMostStages + stage;
+    return words_ + 3 * kBatches + RingShape::kMostStages + stage;
   }
 
   MOELINK_DEVICE void wait_batch_full(u32 number) const { wait(batch_full(number), (number / kBatches) & 1); }

@@ -9,17 +9,20 @@
 // by finder.raise(flag, value), by one thread that need not be of the finder's warp: so it is a const function of the
 // finder's inputs.
 //
-// On a GPU two warps work. The finder runs up to kBatches ahead. The copier has two cursors: one begins bulk loads into
-// free stages of a ring, as far as rows have been found; the other takes the stages as they fill and issues a bulk
-// store for every place. So the ring does not drain between batches.
+// On a GPU three warps work. The finder runs up to kBatches ahead. The copier has two cursors: one begins bulk loads
+// into free stages of a ring, as far as rows have been found; the other takes the stages as they fill and issues a bulk
+// store for every place. So the ring does not drain between batches. The teller raises flags: a release lasts until
+// all that the SM has stored has crossed the link, microseconds in which a copier would issue nothing.
 //
 // Ordering:
-//  - A batch goes from finder to copier through a pair of barriers in scratch (full, empty), which release and acquire.
+//  - A batch goes from finder to copier and teller through a pair of barriers in scratch (full, empty), which release
+//    and acquire.
 //  - Rows may have been written by others under a flag that the finder acquired: its proxy fence comes between that and
 //    the batch's barrier, so that the copier's bulk loads see them.
-//  - A flag is stored by the lane that issued the copies, after wait_group (not .read) says that they have been
-//    written. That waits for the latest only if nothing else is left to do: a flag follows when kFlagLag more chunks
-//    are under way. What the finder stored before (scales) is ordered by the batch's barrier.
+//  - The lane that issued a batch's copies waits until wait_group (not .read) says that they have been written, and tells
+//    the teller through a barrier (written). It waits for the latest only if nothing else is left to do: else a flag's
+//    turn comes when kFlagLag more chunks are under way. What the finder stored before (scales) is ordered by the batch's
+//    barrier. The batch is empty when its flag has been raised.
 //  - Stage reuse is that of row_ring.cuh: kDrain chunks later.
 //
 // If the spec quantises, rows without scales are elements that are not quantised yet. The finder must find all of them
@@ -49,7 +52,7 @@ template <class Exec, class S>
 class RowPump {
   static constexpr i32 kBatches = PumpScratch::kBatches;
   static constexpr int kLanes = Exec::kWarpSize;
-  static constexpr int kMovers = Exec::kIsDevice ? 2 : 1;  ///< warps: the copier and the finder (host: one does both)
+  static constexpr int kMovers = Exec::kIsDevice ? 3 : 1;  ///< warps: copier, finder, teller (host: one is all)
 
  public:
   /// `scratch`: the block's, carved by `at`.
@@ -124,12 +127,14 @@ class RowPump {
     } else {
       if (ex.warp() >= kMovers + kQuantizers) return;
       fence_proxy_async();  // the block may have used the memory of the ring for something else
-      if (ex.thread() == 0) barriers_.init(shape_.stages, 1 + kQuantizers, kQuantizers != 0);
+      if (ex.thread() == 0) barriers_.init(shape_.stages, 2 + kQuantizers, kQuantizers != 0);
       ex.sync_first_warps(kMovers + kQuantizers);
       if (ex.warp() == 0) {
-        copy_all(ex, finder);
+        copy_all(ex);
       } else if (ex.warp() == 1) {
         find_all(ex, finder);
+      } else if (ex.warp() == 2) {
+        tell_all(ex, finder);
       } else {
         quantize_stages<kQuantizers>(ex, spec_, batches_, barriers_, shape_, stages_, to_.tensor_scale,
                                      static_cast<u32>(ex.warp() - kMovers));
@@ -153,40 +158,58 @@ class RowPump {
     }
   }
 
+  /// Raises the flags of batches that have one, in order.
+  template <class Finder>
+  MOELINK_DEVICE void tell_all(const Exec& ex, const Finder& finder) const {
+    u32 parities = 0;  // of each batch_written: a bit
+#pragma unroll 1
+    for (u32 number = 0;; ++number) {
+      barriers_.wait_batch_full(number);
+      const RowBatchHead& head = *batches_.at(number).head;
+      if (head.is_last != 0) return;
+      if (head.value != 0) {
+        const u32 index = number % kBatches;
+        PumpBarriers::wait(barriers_.batch_written(number), parities >> index & 1);
+        parities ^= 1U << index;
+        if (ex.lane() == 0) finder.raise(head.flag, head.value);
+      }
+      ex.sync_warp();
+      if (ex.lane() == 0) mbarrier_arrive(barriers_.batch_empty(number));
+    }
+  }
+
   /// Whether a batch has been found, for the whole warp. Does not wait.
   MOELINK_DEVICE bool is_found(const Exec& ex, u32 number) const {
     const bool seen = mbarrier_test_parity(barriers_.batch_full(number), (number / kBatches) & 1);
     return warp_sum(ex, seen ? 1 : 0) == kLanes;
   }
 
-  template <class Finder>
-  MOELINK_DEVICE void copy_all(const Exec& ex, const Finder& finder) {
+  MOELINK_DEVICE void copy_all(const Exec& ex) {
 #pragma unroll 1
     for (u32 number = 0;; ++number) {
       if (!is_found(ex, number)) {
-        release_flag(ex, finder);  // nobody shall wait for copies that wait for nothing else
+        finish_copies(ex);  // nobody shall wait for copies that wait for nothing else
         barriers_.wait_batch_full(number);
       }
       const RowBatch next = batches_.at(number);
       if (next.head->is_last != 0) break;
       const i32 num_rows = next.head->num_rows;
 #pragma unroll 1
-      for (i32 row = 0; row < num_rows; ++row) move_row(ex, finder, next, row);
+      for (i32 row = 0; row < num_rows; ++row) move_row(ex, next, row);
       if (next.head->value != 0) {
-        release_flag(ex, finder);
-        flag_ = next.head->flag;
-        flag_value_ = next.head->value;
+        finish_copies(ex);
+        has_flag_ = true;
+        flag_batch_ = number;
         flag_chunk_ = placed_;
       }
       ex.sync_warp();
       if (ex.lane() == 0) mbarrier_arrive(barriers_.batch_empty(number));
     }
-    release_flag(ex, finder);
+    finish_copies(ex);
     bulk_wait_group<0>();
   }
 
-  template <class Finder>
-  MOELINK_DEVICE void move_row(const Exec& ex, const Finder& finder, const RowBatch& from, i32 row) {
+  MOELINK_DEVICE void move_row(const Exec& ex, const RowBatch& from, i32 row) {
     const i64 place = ex.lane() < spec_().top_k ? from.places[row * spec_().top_k + ex.lane()] : -1;
     u8* to = place >= 0 ? to_.rows + place * to_.row_stride_bytes : nullptr;
     u8* copy = ex.lane() == kCopyLane ? from.jobs[row].copy : nullptr;
@@ -221,7 +244,7 @@ class RowPump {
         stage_ = 0;
         parity_ ^= 1;
       }
-      if (flag_value_ != 0 && placed_ - flag_chunk_ >= kFlagLag) release_flag(ex, finder);
+      if (has_flag_ && placed_ - flag_chunk_ >= kFlagLag) finish_copies(ex);
       bulk_wait_group_read<kDrain>();
       ex.sync_warp();
     }
@@ -233,19 +256,18 @@ class RowPump {
     return static_cast<i32>(max_of(0L, min_of(rest, static_cast<i64>(shape_.chunk_bytes))));
   }
 
-  /// Stores the flag of an earlier batch, if one is due, as soon as its copies have been written.
-  template <class Finder>
-  MOELINK_DEVICE void release_flag(const Exec& ex, const Finder& finder) {
-    if (flag_value_ == 0) return;
+  /// Waits for the copies of an earlier batch whose flag has not had its turn, if there is one.
+  MOELINK_DEVICE void finish_copies(const Exec& ex) {
+    if (!has_flag_) return;
     if (ex.lane() == kCopyLane) {
       if (placed_ - flag_chunk_ >= kFlagLag) {
         bulk_wait_group<kFlagLag>();
       } else {
         bulk_wait_group<0>();
       }
-      finder.raise(flag_, flag_value_);
+      mbarrier_arrive(barriers_.batch_written(flag_batch_));
     }
-    flag_value_ = 0;
+    has_flag_ = false;
   }
 
   /// Begins to load what has been found into what is free.
@@ -316,10 +338,10 @@ class RowPump {
   u32 placed_ = 0;  ///< chunks whose stores have been issued
   int stage_ = 0;
   u32 parity_ = 0;
-  u64 ready_parity_ = 0;  ///< of each stage's ready barrier: a bit
-  u64* flag_ = nullptr;   ///< of a batch whose copies may still be under way
-  u64 flag_value_ = 0;    ///< 0: there is none
-  u32 flag_chunk_ = 0;    ///< the chunk behind its last
+  u64 ready_parity_ = 0;   ///< of each stage's ready barrier: a bit
+  bool has_flag_ = false;  ///< there is a batch with a flag whose copies may still be under way
+  u32 flag_batch_ = 0;     ///< its number
+  u32 flag_chunk_ = 0;     ///< the chunk behind its last
 
 #else
 

@@ -16,6 +16,9 @@
 // load that sees the last of them synchronises with all of them; with the block barriers on both sides, everything that
 // any thread of the grid did before the barrier is visible to every thread after it.
 //
+// In two halves, a block does in between what no other block waits for: most of what a barrier costs is the way of the
+// adds to memory and back.
+//
 // Progress: every block of the grid must be resident. The caller sees to it (launch bounds and occupancy on a GPU; no
 // more blocks than threads on the host), or the wait ends at its deadline with a fault.
 #pragma once
@@ -30,20 +33,23 @@ struct alignas(8) GridBarrierWord {
   u64 value;
 };
 
-/// Waits for all blocks of the launch. By all threads of all blocks. Returns true, everywhere, if all came; false if
-/// the deadline of `context` passed or there was another fault: then leave.
+/// Phases 1 and 2, by all threads of all blocks. Returns, in thread 0, what wait_at_grid_barrier() wants.
 template <class Exec>
-MOELINK_DEVICE bool grid_barrier(const Exec& ex, GridBarrierWord* word, const FaultContext& context) {
-  if (ex.num_blocks() == 1) {
-    ex.sync_block();
-    return true;
-  }
+MOELINK_DEVICE u64 arrive_at_grid_barrier(const Exec& ex, GridBarrierWord* word) {
   ex.sync_block();
+  if (ex.num_blocks() == 1 || ex.thread() != 0) return 0;
+  const u64 num_others = static_cast<u64>(ex.num_blocks()) - 1;
+  const u64 addend = ex.block() == 0 ? (u64{1} << 32) - num_others : 1;
+  return atom_add_acq_rel_gpu(&word->value, addend) >> 32;
+}
+
+/// Phases 3 and 4, by all threads of all blocks. Returns true, everywhere, if all came; false if the deadline of
+/// `context` passed or there was another fault: then leave.
+template <class Exec>
+MOELINK_DEVICE bool wait_at_grid_barrier(const Exec& ex, GridBarrierWord* word, const FaultContext& context,
+                                         u64 epoch) {
   bool is_broken = false;
-  if (ex.thread() == 0) {
-    const u64 num_others = static_cast<u64>(ex.num_blocks()) - 1;
-    const u64 addend = ex.block() == 0 ? (u64{1} << 32) - num_others : 1;
-    const u64 epoch = atom_add_acq_rel_gpu(&word->value, addend) >> 32;
+  if (ex.num_blocks() != 1 && ex.thread() == 0) {
     const WaitFor what{.phase = FaultPhase::grid_barrier, .epoch = epoch, .expected = static_cast<u32>(epoch + 1)};
     is_broken = !wait_until(context, what, [&](u64& seen) {
       seen = ld_acquire_gpu(&word->value) >> 32;
@@ -51,6 +57,12 @@ MOELINK_DEVICE bool grid_barrier(const Exec& ex, GridBarrierWord* word, const Fa
     });
   }
   return !ex.sync_block_or(is_broken);
+}
+
+/// Waits for all blocks of the launch.
+template <class Exec>
+MOELINK_DEVICE bool grid_barrier(const Exec& ex, GridBarrierWord* word, const FaultContext& context) {
+  return wait_at_grid_barrier(ex, word, context, arrive_at_grid_barrier(ex, word));
 }
 
 }  // namespace moelink

@@ -21,6 +21,28 @@ TEST(NvlinkPrefillPlan, ManyTokensOrExpertsArePrefill) {
   NvlinkDispatchSpec many_experts = kDeepSeekOfTwo;
   many_experts.num_experts = 2048;
   EXPECT_TRUE(takes_nvlink_prefill(many_experts, 1, kH200));
+  EXPECT_TRUE(takes_nvlink_prefill(many_experts, 0, kH200));
+}
+
+TEST(NvlinkPrefillPlan, ShortRowsArePrefillFromMoreTokensOn) {
+  NvlinkDispatchSpec qwen = kDeepSeekOfTwo;
+  qwen.row_bytes = 4096;
+  EXPECT_FALSE(takes_nvlink_prefill(qwen, 512, kH200));
+  EXPECT_TRUE(takes_nvlink_prefill(qwen, 513, kH200));
+  qwen.row_bytes += 16;
+  EXPECT_TRUE(takes_nvlink_prefill(qwen, 512, kH200));
+  qwen.row_bytes = 4096;
+  qwen.num_ranks = 8;
+  EXPECT_TRUE(takes_nvlink_prefill(qwen, 257, kH200)) << "a token goes to more ranks";
+  NvlinkDispatchSpec one_expert = kDeepSeekOfTwo;
+  one_expert.row_bytes = 4096;
+  one_expert.top_k = 1;
+  EXPECT_FALSE(takes_nvlink_prefill(one_expert, 2048, kH200)) << "never fewer than of long rows";
+  EXPECT_TRUE(takes_nvlink_prefill(one_expert, 2049, kH200));
+  one_expert.top_k = 22;
+  EXPECT_FALSE(takes_nvlink_prefill(one_expert, 4096 / 22, kH200));
+  EXPECT_TRUE(takes_nvlink_prefill(one_expert, 4096 / 22 + 1, kH200));
+  EXPECT_EQ(64, most_tokens_below_prefill(qwen, kTwoThreads)) << "on the host as they were";
 }
 
 TEST(NvlinkPrefillPlan, SomeBlocksSendAndAllReceive) {

@@ -62,8 +62,7 @@ i32 grid_with_relay(i32 grid, i32 relays, Args& args) {
 
 /// The most tokens of a call that is decode; -1: none is.
 i64 max_decode_tokens(const NvlinkDispatchSpec& spec, const LocalDevice& limits) {
-  if (!nvlink_decode_holds_rows(spec.row_bytes, limits) || takes_nvlink_prefill(spec, 0, limits)) return -1;
-  return nvlink_prefill_tuning_for(limits).few_entries / spec.top_k;
+  return nvlink_decode_holds_rows(spec.row_bytes, limits) ? most_tokens_below_prefill(spec, limits) : -1;
 }
 
 void check_fits(const char* name, int blocks_per_sm, i32 scratch_bytes) {
