@@ -70,7 +70,7 @@ TEST_P(NvlinkOnOneGpu, LargeModelAcrossTheCrossoverMatchesTheReference) {
   calls.emplace_back(shape, Routes::uniform, 2, tokens);
   tokens.assign(tokens.size(), 128);
   calls.emplace_back(shape, Routes::uniform, 3, tokens);
-  tokens.assign(tokens.size(), 300);
+  tokens.assign(tokens.size(), 560);
   calls.emplace_back(shape, Routes::one_rank, 4, tokens);
   check_calls(Device::cuda(0), shape, calls);
   check_calls(Device::cuda(0), shape, calls, 1, /*split=*/true);
@@ -128,9 +128,9 @@ TEST(NvlinkOnAGpu, RankThatNeverCallsEndsTheOtherWithATimeout) {
 TEST(NvlinkOnAGpu, LaunchesOfOneOrTwoBlocksMatchBetweenNodes) {
   if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
   const RanksShape shape{
-      .num_ranks = 2, .num_experts = 16, .top_k = 8, .hidden = 256, .max_tokens = 300, .ranks_per_node = 1};
+      .num_ranks = 2, .num_experts = 16, .top_k = 8, .hidden = 256, .max_tokens = 600, .ranks_per_node = 1};
   const RanksCall few(shape, Routes::uniform, 1, {5, 9});
-  const RanksCall many(shape, Routes::holes, 2, {300, 270});
+  const RanksCall many(shape, Routes::holes, 2, {600, 570});
   on_every_rank(ranks_on(Device::cuda(0), shape), [&](const Communicator& communicator) {
     ExchangeRank rank(communicator, shape);
     for (const int max_sms : {1, 2, 1 + communicator.rank(), 2 - communicator.rank(), 0}) {
