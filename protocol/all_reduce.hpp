@@ -19,9 +19,20 @@ inline constexpr int kLinesPerVector = 4;
 inline constexpr int kMaxPushBlocks = 128;
 inline constexpr int kMaxStagedBlocks = 128;
 inline constexpr int kPushThreads = 64;
-inline constexpr int kStagedThreads = 512;
-/// Staging slots of a block in the pull algorithm: it stages one step ahead of the one it reduces.
-inline constexpr int kPullSlots = 4;
+inline constexpr int kTwoShotThreads = 512;
+/// Threads of a block of the stream algorithm: those that send, the warp that signals, those that sum.
+inline constexpr int kStreamSenders = 256;
+inline constexpr int kStreamSignallers = 32;
+inline constexpr int kStreamSummers = 256;
+inline constexpr int kStreamThreads = kStreamSenders + kStreamSignallers + kStreamSummers;
+/// A step is sent when the signals of the one so many before it have been seen (docs/all-reduce.md, "Stream").
+inline constexpr int kStreamAhead = 3;
+inline constexpr int kStreamSlots = 8;
+static_assert(kStreamSlots > 2 * kStreamAhead, "a slot that is sent to has been read");
+/// Most bytes per block and step of the stream algorithm. However many ranks send: all slots together take as much.
+MOELINK_DEVICE constexpr i32 stream_slot_bytes(int num_ranks) {
+  return num_ranks <= 2 ? 32 * 1024 : max_of(16, 32 * 1024 / (num_ranks - 1) / 16 * 16);
+}
 /// Payload bytes of a push block: sixteen a thread.
 inline constexpr i64 kPushSliceBytes = kPushThreads * 16;
 
@@ -49,26 +60,32 @@ struct LineTag {
 
 /// What a flag of the staged algorithms holds: it grows with the epoch of the step that it announces.
 struct StepFlag {
-  static constexpr int kEpochShift = kLengthKeyBits + 1;
+  static constexpr int kStepBits = 3;
+  static constexpr i64 kLateStep = (1 << kStepBits) - 1;  ///< this one of its call, or one behind it
+  static constexpr int kEpochShift = kLengthKeyBits + kStepBits;
 
-  MOELINK_DEVICE static constexpr u64 of(u64 epoch, bool is_first_step, u32 key) {
-    return epoch << kEpochShift | static_cast<u64>(is_first_step ? 0 : 1) << kLengthKeyBits | key;
+  /// `step`: of its call.
+  MOELINK_DEVICE static constexpr u64 of(u64 epoch, i64 step, u32 key) {
+    return epoch << kEpochShift | static_cast<u64>(min_of(step, kLateStep)) << kLengthKeyBits | key;
   }
   MOELINK_DEVICE static constexpr u64 epoch_of(u64 flag) { return flag >> kEpochShift; }
   /// Whether the flag's rank is in the call that begins with `first_epoch`, and passed another length. Exact for a rank
-  /// that has not seen this rank's flag of that epoch, which is at most one step ahead (docs/all-reduce.md, "Lengths").
+  /// that has not seen this rank's flag of that epoch, and so has not come to its late steps (docs/all-reduce.md,
+  /// "Lengths").
   MOELINK_DEVICE static constexpr bool differs_in_length(u64 flag, u64 first_epoch, u32 key) {
-    const u64 first_of_flag = epoch_of(flag) - (flag >> kLengthKeyBits & 1U);
-    return first_of_flag == first_epoch && (flag & ((u64{1} << kLengthKeyBits) - 1)) != key;
+    const i64 step = static_cast<i64>(flag >> kLengthKeyBits) & kLateStep;
+    const bool is_of_call = step < kLateStep && epoch_of(flag) - static_cast<u64>(step) == first_epoch;
+    return is_of_call && (flag & ((u64{1} << kLengthKeyBits) - 1)) != key;
   }
 };
+static_assert(kStreamAhead <= StepFlag::kLateStep, "steps that a rank may send before its first wait are told apart");
 
 /// Specialises the all-reduce kernels.
 struct AllReduceSpec {
   Element element = Element::bfloat16;
   i32 num_ranks = 0;
   i32 threads = 0;
-  i32 slot_bytes = 0;      ///< staged algorithms: most bytes per block and step, a multiple of 16
+  i32 slot_bytes = 0;      ///< two-shot: most bytes per block and step, a multiple of 16
   bool multicast = false;  ///< two-shot through the multicast mapping (NVLS)
 
   MOELINK_DEVICE constexpr auto fields(auto&& visit) const {
@@ -82,25 +99,37 @@ struct AllReduceKernelArgs {
   void* output;
   i64 num_elements;
   u32 length_key;     ///< length_key(num_elements)
-  i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, at most slot_bytes / 16
+  i64 num_steps;      ///< staged algorithms; like chunk_vectors the same on every rank
+  i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, as many as fit a slot at most
   Window window;      ///< the symmetric buffer, laid out by AllReduceLayout
   u64* block_epochs;  ///< private, laid out by AllReduceEpochs, zero at construction
   FaultContext fault;
 };
 
-/// The private epochs: one word per block and algorithm.
+/// What the warps of a stream block tell one another: numbers of steps of this call.
+struct StreamScratch {
+  u64 stored[kStreamSenders / 32];  ///< by each warp that sends
+  u64 seen;                         ///< signals of so many steps have been seen, and the sums of all but the last left
+};
+
+/// The private epochs: one per block and algorithm, each kept in as many words as a warp has lanes.
+inline constexpr int kEpochLanes = 32;
 struct AllReduceEpochs {
   static constexpr i64 kPush = 0;
-  static constexpr i64 kPull = kPush + kMaxPushBlocks;
-  static constexpr i64 kTwoShot = kPull + kMaxStagedBlocks;
-  static constexpr i64 kCount = kTwoShot + kMaxStagedBlocks;
+  static constexpr i64 kStream = kPush + kMaxPushBlocks;
+  static constexpr i64 kTwoShot = kStream + kMaxStagedBlocks;
+  static constexpr i64 kNumWords = (kTwoShot + kMaxStagedBlocks) * kEpochLanes;
 };
+
+MOELINK_DEVICE constexpr i64 stream_staging_bytes(int num_ranks) {
+  return i64{kStreamSlots} * (num_ranks - 1) * kMaxStagedBlocks * stream_slot_bytes(num_ranks);
+}
 
 /// The symmetric buffer of one AllReduce. Every rank carves the same.
 struct AllReduceLayout {
   Place<u64> push_lines;       ///< [2][num_ranks][kMaxPushBlocks][kPushThreads][kLinesPerVector]
-  Place<u8> pull_staging;      ///< [kPullSlots][kMaxStagedBlocks][slot_bytes]
-  Place<u64> pull_flags;       ///< [kMaxStagedBlocks][num_ranks]
+  Place<u8> stream_staging;    ///< [kStreamSlots][num_ranks - 1][kMaxStagedBlocks][stream_slot_bytes]
+  Place<u64> stream_flags;     ///< [kMaxStagedBlocks][num_ranks]
   Place<u8> two_shot_staging;  ///< [kMaxStagedBlocks][slot_bytes]
   Place<u8> two_shot_results;  ///< [kMaxStagedBlocks][slot_bytes]
   Place<u64> staged_flags;     ///< [kMaxStagedBlocks][num_ranks]: "my chunk is staged"
@@ -113,8 +142,8 @@ struct AllReduceLayout {
     const i64 slots_bytes = static_cast<i64>(kMaxStagedBlocks) * spec.slot_bytes;
     const i64 num_flags = static_cast<i64>(kMaxStagedBlocks) * spec.num_ranks;
     layout.push_lines = carver.take<u64>(i64{2} * spec.num_ranks * kMaxPushBlocks * kPushThreads * kLinesPerVector);
-    layout.pull_staging = carver.take<u8>(kPullSlots * slots_bytes);
-    layout.pull_flags = carver.take<u64>(num_flags);
+    layout.stream_staging = carver.take<u8>(stream_staging_bytes(spec.num_ranks));
+    layout.stream_flags = carver.take<u64>(num_flags);
     layout.two_shot_staging = carver.take<u8>(slots_bytes);
     layout.two_shot_results = carver.take<u8>(slots_bytes);
     layout.staged_flags = carver.take<u64>(num_flags);

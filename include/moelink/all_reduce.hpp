@@ -17,7 +17,7 @@ namespace moelink {
 /// How ranks sum (docs/all-reduce.md). `automatic` picks by message size, ranks and measured thresholds inside a node,
 /// and NCCL between nodes. nvls needs deterministic = false and the hardware; nccl a GPU for each rank. What cannot be
 /// had is ErrorCode::unsupported at construction, with the reason.
-enum class AllReduceAlgorithm : std::uint8_t { automatic, push, pull, two_shot, nvls, nccl };
+enum class AllReduceAlgorithm : std::uint8_t { automatic, push, stream, two_shot, nvls, nccl };
 
 [[nodiscard]] MOELINK_EXPORT std::string_view name_of(AllReduceAlgorithm algorithm) noexcept;
 

@@ -1,5 +1,5 @@
-// How the staged algorithms cut a message: in each step every block takes one chunk of chunk_vectors, blocks ascending.
-// Steps and chunks depend on the message size and the grid only, which all ranks agree on.
+// How the staged algorithms cut a message: in each of num_steps steps every block takes one chunk of chunk_vectors,
+// blocks ascending; one with nothing left still signals.
 #pragma once
 
 #include "moelink/device/all_reduce/message.cuh"
@@ -13,12 +13,6 @@ struct Chunk {
   i64 first_vector;
   i64 num_vectors;
 };
-
-/// Equal for all blocks: a block with nothing left still signals.
-template <class Exec>
-MOELINK_DEVICE i64 num_steps(const Exec& ex, const AllReduceKernelArgs& args, i64 message_vectors) {
-  return ceil_div(message_vectors, args.chunk_vectors * ex.num_blocks());
-}
 
 template <class Exec>
 MOELINK_DEVICE Chunk chunk_of(const Exec& ex, const AllReduceKernelArgs& args, i64 message_vectors, i64 step) {
@@ -46,9 +40,22 @@ struct BatchSize {
   MOELINK_DEVICE constexpr int operator()() const { return N; }
 };
 
+/// What is left for a thread after its batches of 2 * kBatch: fewer than so many.
+template <int kBatch, class Body>
+MOELINK_DEVICE void for_rest(i64 at, i64 end, i64 stride, Body& body) {
+  if constexpr (kBatch > 0) {
+    if (at + (kBatch - 1) * stride < end) {
+      body(BatchSize<kBatch>{}, at, stride);
+      at += kBatch * stride;
+    }
+    for_rest<kBatch / 2>(at, end, stride, body);
+  }
+}
+
 /// Calls body(batch, first, stride) so that this block's threads together visit [begin, end) once: a call is for
-/// vectors first, first + stride, ... (batch() of them). A batch lets a thread have all its loads in flight before its
-/// first store, which the compiler cannot arrange by itself: the store might alias the next load.
+/// vectors first, first + stride, ... (batch() of them: kBatch, a power of two, or at the end fewer). A batch lets a
+/// thread have all its loads in flight before its first store, which the compiler cannot arrange by itself: the store
+/// might alias the next load.
 template <int kBatch, class Exec, class Body>
 MOELINK_DEVICE void for_each_batch(const Exec& ex, i64 begin, i64 end, Body&& body) {
   const i64 stride = ex.num_threads();
@@ -56,9 +63,7 @@ MOELINK_DEVICE void for_each_batch(const Exec& ex, i64 begin, i64 end, Body&& bo
   for (; at + (kBatch - 1) * stride < end; at += kBatch * stride) {
     body(BatchSize<kBatch>{}, at, stride);
   }
-  for (; at < end; at += stride) {
-    body(BatchSize<1>{}, at, stride);
-  }
+  for_rest<kBatch / 2>(at, end, stride, body);
 }
 
 /// Copies a chunk of the message into staging memory.

@@ -23,6 +23,13 @@ class Message {
 
   MOELINK_DEVICE i64 num_vectors() const { return ceil_div<i64>(size_bytes_, 16); }
 
+  /// Vectors that move by one access each: the first so many.
+  MOELINK_DEVICE i64 num_whole_vectors() const { return aligned_ ? size_bytes_ / 16 : 0; }
+  MOELINK_DEVICE const Vec16* whole_vectors() const { return reinterpret_cast<const Vec16*>(data_); }
+  MOELINK_DEVICE void store_whole(i64 vector, const Vec16& value) const {
+    *reinterpret_cast<Vec16*>(data_ + vector * 16) = value;
+  }
+
   /// Zero bits past the end.
   MOELINK_DEVICE Vec16 load(i64 vector) const {
     if (is_whole(vector)) {
@@ -33,7 +40,7 @@ class Message {
 
   MOELINK_DEVICE void store(i64 vector, const Vec16& value) const {
     if (is_whole(vector)) {
-      *reinterpret_cast<Vec16*>(data_ + vector * 16) = value;
+      store_whole(vector, value);
       return;
     }
     store_word(vector, 0, value.x);

@@ -37,8 +37,8 @@ struct AllReducePush {
 
   template <Element E, class Exec, class S>
   MOELINK_DEVICE static void run_typed(const Exec& ex, S spec, const Args& args) {
-    BlockEpoch epochs(ex, args, AllReduceEpochs::kPush);
-    const u64 epoch = epochs.advance();
+    const BlockEpochs epochs(ex, args, AllReduceEpochs::kPush);
+    const u64 epoch = epochs.step(0).epoch;
     const u32 tag = LineTag::of(epoch, args.length_key);
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
@@ -62,7 +62,7 @@ struct AllReducePush {
         output.store(vector, sum.rounded());
       }
     }
-    epochs.keep();
+    epochs.keep(1);
   }
 
   template <class Exec>

@@ -11,7 +11,7 @@ namespace moelink {
 /// A step of a call, as its flags announce it.
 struct Step {
   u64 epoch;
-  bool is_first;  ///< of its call
+  i64 number;  ///< of its call
 };
 
 /// Says that `what.peer` passed another length than this rank to the call that `what` waits in.
@@ -26,7 +26,7 @@ template <class Exec, class S>
 MOELINK_DEVICE void signal_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
                                  Step step) {
   ex.sync_block();
-  const u64 flag = StepFlag::of(step.epoch, step.is_first, args.length_key);
+  const u64 flag = StepFlag::of(step.epoch, step.number, args.length_key);
   for (int peer = ex.thread(); peer < spec().num_ranks; peer += ex.num_threads()) {
     if (peer != args.window.rank) {
       u64* words = args.window.template at<u64>(peer, flags.offset_bytes, spec().num_ranks);
@@ -35,11 +35,10 @@ MOELINK_DEVICE void signal_ranks(const Exec& ex, S spec, const AllReduceKernelAr
   }
 }
 
-/// Waits for this block's counterparts; what they stored before their signal is then visible to the whole block. False,
-/// for every thread, if there was a fault: then leave.
+/// Waits for those of this block's counterparts that are this thread's to look at. False if there was a fault.
 template <class Exec, class S>
-MOELINK_DEVICE bool wait_for_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
-                                   Step step, FaultPhase phase) {
+MOELINK_DEVICE bool wait_for_own_share_of_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args,
+                                                const Place<u64>& flags, Step step, FaultPhase phase) {
   const u64* words = args.window.template at<const u64>(args.window.rank, flags.offset_bytes, spec().num_ranks) +
                      ex.block() * spec().num_ranks;
   bool failed = false;
@@ -52,35 +51,45 @@ MOELINK_DEVICE bool wait_for_ranks(const Exec& ex, S spec, const AllReduceKernel
         seen = StepFlag::epoch_of(flag);
         return seen >= step.epoch;
       });
-      if (!failed && step.is_first && StepFlag::differs_in_length(flag, step.epoch, args.length_key)) {
+      if (!failed && step.number == 0 && StepFlag::differs_in_length(flag, step.epoch, args.length_key)) {
         report_length_mismatch(args, what);
         failed = true;
       }
     }
   }
-  return !ex.sync_block_or(failed);
+  return !failed;
 }
 
-/// One block's epoch of one algorithm: read on entry, advanced step by step, kept for the next call.
-template <class Exec>
-class BlockEpoch {
- public:
-  MOELINK_DEVICE BlockEpoch(const Exec& ex, const AllReduceKernelArgs& args, i64 first)
-      : ex_(ex), word_(args.block_epochs + first + ex.block()), value_(*word_) {}
+/// Waits for this block's counterparts; what they stored before their signal is then visible to the whole block. False,
+/// for every thread, if there was a fault: then leave.
+template <class Exec, class S>
+MOELINK_DEVICE bool wait_for_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
+                                   Step step, FaultPhase phase) {
+  return !ex.sync_block_or(!wait_for_own_share_of_ranks(ex, spec, args, flags, step, phase));
+}
 
-  MOELINK_DEVICE u64 advance() { return ++value_; }
-  /// By all threads of the block, after which none of them reads the word again.
-  MOELINK_DEVICE void keep() const {
+/// One block's epochs of one algorithm: read on entry, one a step, kept for the next call. The word is there once for
+/// each lane of a warp: of a value that the compiler knows all lanes to share it makes a uniform register, at once, for
+/// which a kernel would wait before it has begun to load its input.
+template <class Exec>
+class BlockEpochs {
+ public:
+  MOELINK_DEVICE BlockEpochs(const Exec& ex, const AllReduceKernelArgs& args, i64 first)
+      : ex_(ex), words_(args.block_epochs + (first + ex.block()) * kEpochLanes), before_(words_[ex.lane()]) {}
+
+  MOELINK_DEVICE Step step(i64 number) const { return {before_ + 1 + static_cast<u64>(number), number}; }
+  /// By all threads of the block, after which none of them reads the words again.
+  MOELINK_DEVICE void keep(i64 num_steps) const {
     ex_.sync_block();
-    if (ex_.thread() == 0) {
-      *word_ = value_;
+    if (ex_.warp() == 0) {
+      words_[ex_.lane()] = before_ + static_cast<u64>(num_steps);
     }
   }
 
  private:
   const Exec& ex_;
-  u64* word_;
-  u64 value_;
+  u64* words_;
+  u64 before_;
 };
 
 }  // namespace moelink

@@ -43,12 +43,12 @@ struct AllReduceTwoShot {
     const i64 slot_bytes = static_cast<i64>(ex.block()) * spec().slot_bytes;
     const i64 staging = layout.two_shot_staging.offset_bytes + slot_bytes;
     const i64 results = layout.two_shot_results.offset_bytes + slot_bytes;
-    BlockEpoch epochs(ex, args, AllReduceEpochs::kTwoShot);
+    const BlockEpochs epochs(ex, args, AllReduceEpochs::kTwoShot);
     const Message<const u8> input(static_cast<const u8*>(args.input), args.num_elements, E);
     const Message<u8> output(static_cast<u8*>(args.output), args.num_elements, E);
 
-    for (i64 step = 0; step < num_steps(ex, args, input.num_vectors()); ++step) {
-      const Step now{epochs.advance(), step == 0};
+    for (i64 step = 0; step < args.num_steps; ++step) {
+      const Step now = epochs.step(step);
       const Chunk chunk = chunk_of(ex, args, input.num_vectors(), step);
       stage_chunk(ex, input, chunk, args.window.template at<Vec16>(args.window.rank, staging, spec().num_ranks));
       signal_ranks(ex, spec, args, layout.staged_flags, now);
@@ -67,7 +67,7 @@ struct AllReduceTwoShot {
       unstage_chunk(ex, args.window.template at<const Vec16>(args.window.rank, results, spec().num_ranks), chunk,
                     output);
     }
-    epochs.keep();
+    epochs.keep(args.num_steps);
   }
 
   template <class Exec, class S, class Access>

@@ -16,7 +16,7 @@
 // Memory owned: block scratch (DecodeScratch). Nothing is kept between launches.
 #pragma once
 
-#include "moelink/device/exec/block_halves.cuh"
+#include "moelink/device/exec/block_parts.cuh"
 #include "moelink/device/moe/experts.cuh"
 #include "moelink/device/moe/routing.cuh"
 #include "moelink/device/moe/routing_digest.cuh"

@@ -1,8 +1,8 @@
 // Loads and stores of single words with memory order and scope in their names. One PTX instruction each; on the host a
 // std::atomic_ref with the same order.
 //
-// NOTE [memory order]. Scopes: `gpu` orders threads of one device, `sys` also those of other devices and the host. On
-// the host both are the same. The wrappers address global memory: of this device, of a peer, or of the host.
+// NOTE [memory order]. Scopes: `block` orders threads of one block, `gpu` those of one device, `sys` also those of other
+// devices and the host. On the host all are the same. The wrappers address global memory: of this device, of a peer, or of the host.
 //  - release: everything this thread did before, and everything it has observed (so after a block barrier: everything
 //    its block did before), is visible to whoever acquires the value.
 //  - acquire: everything that the writer released with the value it returns is visible to this thread afterwards, and
@@ -45,6 +45,22 @@ MOELINK_DEVICE T ld_relaxed_sys(const T* address) {
   return value;
 #else
   return atomic_word(address).load(std::memory_order_relaxed);
+#endif
+}
+
+/// Acquires what the writer of the value released, in this block. What others released to that writer is visible, too.
+template <AtomicWord T>
+MOELINK_DEVICE T ld_acquire_block(const T* address) {
+#if MOELINK_ON_DEVICE
+  T value;
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("ld.acquire.cta.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  } else {
+    asm volatile("ld.acquire.cta.b64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  }
+  return value;
+#else
+  return atomic_word(address).load(std::memory_order_acquire);
 #endif
 }
 
@@ -105,6 +121,20 @@ MOELINK_DEVICE void st_relaxed_sys(T* address, T value) {
   }
 #else
   atomic_word(address).store(value, std::memory_order_relaxed);
+#endif
+}
+
+/// Releases all before it to acquirers in this block: costs next to nothing, where a wider scope waits for the memory.
+template <AtomicWord T>
+MOELINK_DEVICE void st_release_block(T* address, T value) {
+#if MOELINK_ON_DEVICE
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("st.release.cta.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+  } else {
+    asm volatile("st.release.cta.b64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+  }
+#else
+  atomic_word(address).store(value, std::memory_order_release);
 #endif
 }
 

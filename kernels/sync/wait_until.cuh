@@ -61,6 +61,15 @@ MOELINK_DEVICE bool wait_until(const FaultContext& context, const WaitFor& what,
   return is_there;
 }
 
+/// Waits until a word that only grows, and that this block alone writes, has reached what.expected, acquiring what its
+/// writer released in the block.
+MOELINK_DEVICE bool wait_until_reached_block(const FaultContext& context, const WaitFor& what, const u64* word) {
+  return wait_until(context, what, [&](u64& seen) {
+    seen = ld_acquire_block(word);
+    return seen >= what.expected;
+  });
+}
+
 /// Waits until a word that only grows has reached what.expected, acquiring what its writer released on this device.
 MOELINK_DEVICE bool wait_until_reached_gpu(const FaultContext& context, const WaitFor& what, const u64* word) {
   return wait_until(context, what, [&](u64& seen) {

@@ -11,8 +11,8 @@ std::string_view name_of(AllReduceAlgorithm algorithm) noexcept {
       return "automatic";
     case AllReduceAlgorithm::push:
       return "push";
-    case AllReduceAlgorithm::pull:
-      return "pull";
+    case AllReduceAlgorithm::stream:
+      return "stream";
     case AllReduceAlgorithm::two_shot:
       return "two_shot";
     case AllReduceAlgorithm::nvls:

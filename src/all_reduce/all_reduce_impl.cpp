@@ -56,7 +56,7 @@ BlockShares agreed_shares(const Communicator& communicator, const BlockShares& m
 }
 
 i64 shared_bytes(Element element, int num_ranks) {
-  return AllReduceLayout::of(staged_spec(element, num_ranks, false)).total_bytes;
+  return AllReduceLayout::of(stream_spec(element, num_ranks)).total_bytes;
 }
 
 Buffer zeroed(Device device, std::size_t size_bytes) {
@@ -115,7 +115,7 @@ void AllReduce::Impl::set_up_kernels() {
         check_push_alone(config, facts_);
         residency_ = ResidencyClaim(communicator, "AllReduce",
                                     {{facts_.max_push_blocks, push_per_sm}, {facts_.max_staged_blocks, staged_per_sm}});
-        epochs_ = zeroed(communicator.device(), AllReduceEpochs::kCount * sizeof(u64));
+        epochs_ = zeroed(communicator.device(), AllReduceEpochs::kNumWords * sizeof(u64));
       },
       communicator.deadline());
 }
@@ -126,19 +126,23 @@ MemoryReport AllReduce::Impl::memory_of(const Communicator& communicator, const 
   if (uses_nccl(communicator.topology(), config.algorithm)) {
     return {.items = {{"NCCL", "what NCCL takes for itself is not known beforehand", 0, "device"}}};
   }
-  const AllReduceLayout layout = AllReduceLayout::of(staged_spec(element, communicator.size(), false));
+  const AllReduceLayout layout = AllReduceLayout::of(stream_spec(element, communicator.size()));
   const std::string ranks = text(communicator.size(), " ranks");
   const std::string slots = text(kMaxStagedBlocks, " blocks * ", kSlotBytes, " B");
   return {
       .items = {
           {"push lines", text("2 parities * ", ranks, " * ", kMaxPushBlocks, " blocks * ", kPushSliceBytes, " B * 2"),
            layout.push_lines.bytes(), "shared"},
-          {"pull staging", text(kPullSlots, " slots * ", slots), layout.pull_staging.bytes(), "shared"},
+          {"stream staging",
+           text(kStreamSlots, " slots * ", communicator.size() - 1, " other ranks * ", kMaxStagedBlocks, " blocks * ",
+                stream_slot_bytes(communicator.size()), " B"),
+           layout.stream_staging.bytes(), "shared"},
           {"two-shot staging", slots, layout.two_shot_staging.bytes(), "shared"},
           {"two-shot results", slots, layout.two_shot_results.bytes(), "shared"},
           {"flags", text("3 * ", kMaxStagedBlocks, " blocks * ", ranks, " * 8 B"),
-           layout.pull_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared"},
-          {"epochs", text(AllReduceEpochs::kCount, " * 8 B"), AllReduceEpochs::kCount * i64{sizeof(u64)}, "device"},
+           layout.stream_flags.bytes() + layout.staged_flags.bytes() + layout.reduced_flags.bytes(), "shared"},
+          {"epochs", text(AllReduceEpochs::kNumWords, " * 8 B"), AllReduceEpochs::kNumWords * i64{sizeof(u64)},
+           "device"},
           {"fault record", "1", sizeof(FaultRecord), "pinned host"}}};
 }
 
@@ -157,6 +161,7 @@ void AllReduce::Impl::run(const AllReduceArgs& args, StreamView stream) {
           .output = args.output,
           .num_elements = args.num_elements,
           .length_key = length_key(args.num_elements),
+          .num_steps = plan.num_steps,
           .chunk_vectors = plan.chunk_vectors,
           .window = workspace_->window(),
           .block_epochs = epochs_.as<u64>(),
@@ -169,8 +174,8 @@ void AllReduce::Impl::launch(const AllReducePlan& plan, const AllReduceKernelArg
   switch (plan.algorithm) {
     case AllReduceAlgorithm::push:
       return kernels_.push.launch(shape, args, stream);
-    case AllReduceAlgorithm::pull:
-      return kernels_.pull.launch(shape, args, stream);
+    case AllReduceAlgorithm::stream:
+      return kernels_.stream.launch({.grid = plan.grid, .scratch_bytes = sizeof(StreamScratch)}, args, stream);
     case AllReduceAlgorithm::two_shot:
       return kernels_.two_shot.launch(shape, args, stream);
     case AllReduceAlgorithm::nvls:

@@ -3,15 +3,15 @@
 
 #include "all_reduce/plan.hpp"
 #include "launch/kernel_loader.hpp"
-#include "moelink/device/all_reduce/pull.cuh"
 #include "moelink/device/all_reduce/push.cuh"
+#include "moelink/device/all_reduce/stream.cuh"
 #include "moelink/device/all_reduce/two_shot.cuh"
 
 namespace moelink {
 
 struct AllReduceKernels {
   Kernel<AllReducePush> push;
-  Kernel<AllReducePull> pull;
+  Kernel<AllReduceStream> stream;
   Kernel<AllReduceTwoShot> two_shot;
   Kernel<AllReduceTwoShot> nvls;  ///< empty unless has_nvls
   bool has_nvls = false;
@@ -25,6 +25,7 @@ struct AllReduceKernels {
 
 /// The specs behind them.
 [[nodiscard]] AllReduceSpec push_spec(Element element, int num_ranks);
-[[nodiscard]] AllReduceSpec staged_spec(Element element, int num_ranks, bool multicast);
+[[nodiscard]] AllReduceSpec stream_spec(Element element, int num_ranks);
+[[nodiscard]] AllReduceSpec two_shot_spec(Element element, int num_ranks, bool multicast);
 
 }  // namespace moelink

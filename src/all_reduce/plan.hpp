@@ -23,11 +23,12 @@ struct AllReduceFacts {
 struct AllReducePlan {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::push;
   int grid = 1;
-  i64 chunk_vectors = 0;  ///< staged algorithms
+  i64 num_steps = 1;      ///< staged algorithms
+  i64 chunk_vectors = 0;  ///< likewise
   friend bool operator==(const AllReducePlan&, const AllReducePlan&) = default;
 };
 
-/// Most bytes per block and step of the staged algorithms: each step costs some 5 us beside what it moves.
+/// Most bytes per block and step of two-shot: each step costs some 5 us beside what it moves.
 inline constexpr i32 kSlotBytes = 64 * 1024;
 
 /// Longest message that the push algorithm can carry.

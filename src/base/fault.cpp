@@ -12,7 +12,7 @@ namespace {
 std::string rank_name(int rank) { return text("rank ", rank); }
 
 bool is_all_reduce(FaultPhase phase) {
-  return phase == FaultPhase::all_reduce_push || phase == FaultPhase::all_reduce_pull ||
+  return phase == FaultPhase::all_reduce_push || phase == FaultPhase::all_reduce_stream ||
          phase == FaultPhase::all_reduce_staged || phase == FaultPhase::all_reduce_reduced;
 }
 
@@ -116,8 +116,8 @@ std::string_view name_of(FaultPhase phase) noexcept {
       return "combine_receive";
     case FaultPhase::all_reduce_push:
       return "all_reduce_push";
-    case FaultPhase::all_reduce_pull:
-      return "all_reduce_pull";
+    case FaultPhase::all_reduce_stream:
+      return "all_reduce_stream";
     case FaultPhase::all_reduce_staged:
       return "all_reduce_staged";
     case FaultPhase::all_reduce_reduced:

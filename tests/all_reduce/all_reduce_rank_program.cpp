@@ -21,7 +21,7 @@ namespace {
 
 using namespace moelink;
 
-constexpr std::int64_t kSizes[] = {1, 1000, 50'000, 300'000};  // push, pull, two-shot
+constexpr std::int64_t kSizes[] = {1, 1000, 50'000, 300'000};  // push, stream, two-shot
 
 void say(const std::string& words) {
   std::puts(words.c_str());

@@ -10,7 +10,7 @@
 namespace moelink::test {
 namespace {
 
-constexpr AllReduceAlgorithm kAlgorithms[] = {AllReduceAlgorithm::push, AllReduceAlgorithm::pull,
+constexpr AllReduceAlgorithm kAlgorithms[] = {AllReduceAlgorithm::push, AllReduceAlgorithm::stream,
                                               AllReduceAlgorithm::two_shot, AllReduceAlgorithm::automatic};
 
 class EveryAlgorithmAndSize : public testing::TestWithParam<std::tuple<AllReduceAlgorithm, int>> {};

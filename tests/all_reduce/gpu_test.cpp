@@ -21,7 +21,7 @@ class OnOneGpu : public testing::TestWithParam<int> {
 
 TEST_P(OnOneGpu, EveryAlgorithmSumsOddLengthsAndOffsetsExactly) {
   std::mt19937_64 random(13);
-  for (const AllReduceAlgorithm algorithm : {AllReduceAlgorithm::push, AllReduceAlgorithm::pull,
+  for (const AllReduceAlgorithm algorithm : {AllReduceAlgorithm::push, AllReduceAlgorithm::stream,
                                              AllReduceAlgorithm::two_shot, AllReduceAlgorithm::automatic}) {
     for (const DataType type : {DataType::bfloat16, DataType::float16, DataType::float32}) {
       const std::int64_t most = algorithm == AllReduceAlgorithm::push ? 12'000 : 6'000'000;
@@ -36,7 +36,7 @@ TEST_P(OnOneGpu, EveryAlgorithmSumsOddLengthsAndOffsetsExactly) {
 TEST_P(OnOneGpu, ReplayedGraphsWithAnOddNumberOfCallsKeepTheirEpochs) {
   std::mt19937_64 random(17);
   AllReduceGroup group(GetParam(), Device::cuda(0), {.type = DataType::float32, .max_elements = 200'000});
-  constexpr std::int64_t kCounts[] = {1000, 120'000, 200'000};  // push, pull, two-shot by size
+  constexpr std::int64_t kCounts[] = {1000, 120'000, 200'000};  // push, stream, two-shot by size
   std::vector<Graph> graphs;
   for (int r = 0; r < group.size(); ++r) {
     AllReduceRank& rank = group.rank(r);

@@ -64,7 +64,8 @@ MOELINK_TEST_ON_DEVICES(AllReduceLengths);
 
 TEST_P(AllReduceLengths, OneElementMoreInTheSameVectorIsNotSummed) {
   // `automatic` pushes so few; `push` alone would not take a configuration of a million elements.
-  for (const auto algorithm : {AllReduceAlgorithm::automatic, AllReduceAlgorithm::pull, AllReduceAlgorithm::two_shot}) {
+  for (const auto algorithm :
+       {AllReduceAlgorithm::automatic, AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot}) {
     expect_told(algorithm, {10, 11});
     expect_told(algorithm, {64, 64, 63});
   }
@@ -72,13 +73,13 @@ TEST_P(AllReduceLengths, OneElementMoreInTheSameVectorIsNotSummed) {
 
 TEST_P(AllReduceLengths, MoreBlocksOnOneRankDoNotWaitForTheDeadline) {
   expect_told(AllReduceAlgorithm::automatic, {10, 5'000});
-  for (const auto algorithm : {AllReduceAlgorithm::pull, AllReduceAlgorithm::two_shot}) {
+  for (const auto algorithm : {AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot}) {
     expect_told(algorithm, {1'000, 90'000});
   }
 }
 
 TEST_P(AllReduceLengths, MoreStepsOnOneRankAreNoticedThoughItRunsAhead) {
-  for (const auto algorithm : {AllReduceAlgorithm::pull, AllReduceAlgorithm::two_shot}) {
+  for (const auto algorithm : {AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot}) {
     expect_told(algorithm, {1'000'000, 2'000, 1'000'000});
     expect_told(algorithm, {600'000, 1'000'000});
   }
@@ -91,7 +92,7 @@ TEST_P(AllReduceLengths, AnotherAlgorithmAtTheOtherRankIsATimeoutThatNamesThePos
     return AllReduce(communicator, {.type = DataType::float32, .max_elements = 100'000});
   });
   ASSERT_EQ(objects[0].describe_plan(10).find("push"), 0U);
-  ASSERT_EQ(objects[0].describe_plan(100'000).find("pull"), 0U);
+  ASSERT_EQ(objects[0].describe_plan(100'000).find("stream"), 0U);
   const Stream streams[] = {Stream(device(), {.num_threads = 1}), Stream(device(), {.num_threads = 1})};
   const Buffer memory[] = {Buffer(device(), 400'000), Buffer(device(), 400'000)};
   for (const std::size_t r : {0U, 1U}) {
@@ -130,18 +131,25 @@ TEST(LineTag, TellsTheEpochThatItHoldsAlsoPastItsBits) {
 }
 
 TEST(StepFlag, GrowsWithTheEpochWhateverElseItHolds) {
-  EXPECT_LT(StepFlag::of(6, false, 65'520), StepFlag::of(7, true, 0));
-  EXPECT_EQ(StepFlag::epoch_of(StepFlag::of(7, false, 65'520)), 7U);
+  EXPECT_LT(StepFlag::of(6, 1, 65'520), StepFlag::of(7, 0, 0));
+  EXPECT_EQ(StepFlag::epoch_of(StepFlag::of(7, 1, 65'520)), 7U);
 }
 
 TEST(StepFlag, NextCallsOfAnotherLengthAreNoMismatch) {
   const u32 mine = length_key(100);
   const u32 other = length_key(200);
-  EXPECT_TRUE(StepFlag::differs_in_length(StepFlag::of(7, true, other), 7, mine));
-  EXPECT_TRUE(StepFlag::differs_in_length(StepFlag::of(8, false, other), 7, mine)) << "one step ahead in this call";
-  EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(8, false, mine), 7, mine));
-  EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(8, true, other), 7, mine)) << "in the next call";
-  EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(9, false, other), 7, mine)) << "further in the next call";
+  EXPECT_TRUE(StepFlag::differs_in_length(StepFlag::of(7, 0, other), 7, mine));
+  EXPECT_TRUE(StepFlag::differs_in_length(StepFlag::of(8, 1, other), 7, mine)) << "one step ahead in this call";
+  EXPECT_TRUE(StepFlag::differs_in_length(StepFlag::of(6 + kStreamAhead, kStreamAhead - 1, other), 7, mine))
+      << "as far ahead in this call as a rank may be that has not seen this one's first flag";
+  EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(8, 1, mine), 7, mine));
+  EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(8, 0, other), 7, mine)) << "in the next call";
+  EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(9, 1, other), 7, mine)) << "further in the next call";
+  for (const i64 late : {StepFlag::kLateStep, StepFlag::kLateStep + 1, i64{1} << 40}) {
+    EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(7 + static_cast<u64>(late), late, other), 7, mine))
+        << "so far on that it says nothing about its first step";
+    EXPECT_FALSE(StepFlag::differs_in_length(StepFlag::of(7 + u64{StepFlag::kLateStep}, late, other), 7, mine));
+  }
 }
 
 }  // namespace

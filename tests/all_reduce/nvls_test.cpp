@@ -15,7 +15,7 @@ class NvlsPtx : public testing::TestWithParam<Element> {
   void SetUp() override { MOELINK_NEEDS_NVRTC(); }
 
   static std::string ptx(bool multicast) {
-    return compile_to_ptx(embedded_sources(), make_request<AllReduceTwoShot>(staged_spec(GetParam(), 4, multicast)),
+    return compile_to_ptx(embedded_sources(), make_request<AllReduceTwoShot>(two_shot_spec(GetParam(), 4, multicast)),
                           "sm_90a");
   }
   static bool contains(const std::string& text, const std::string& word) {

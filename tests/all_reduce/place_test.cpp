@@ -64,7 +64,7 @@ TEST(AllReducePlace, HostRanksOnSeveralNodesAreRefusedInWords) {
 }
 
 TEST(AllReducePlace, AlgorithmOfOneNodeIsRefusedOnSeveral) {
-  expect_unsupported(topology_of({{0, 0}, {1, 0}}), AllReduceAlgorithm::pull, "pull, which sums inside one node");
+  expect_unsupported(topology_of({{0, 0}, {1, 0}}), AllReduceAlgorithm::stream, "stream, which sums inside one node");
 }
 
 }  // namespace

@@ -19,14 +19,17 @@ TEST(AllReducePlan, EveryElementBelongsToABlockWhateverTheSize) {
         } else {
           EXPECT_LE(plan.grid, facts.max_staged_blocks);
           EXPECT_GE(plan.chunk_vectors, 1);
-          EXPECT_LE(plan.chunk_vectors * 16, kSlotBytes);
+          const bool is_stream = plan.algorithm == AllReduceAlgorithm::stream;
+          EXPECT_LE(plan.chunk_vectors * 16, is_stream ? stream_slot_bytes(num_ranks) : kSlotBytes);
+          EXPECT_GE(plan.grid * plan.chunk_vectors * plan.num_steps, vectors);
+          EXPECT_LT(plan.grid * plan.chunk_vectors * (plan.num_steps - 1), vectors) << "a step with nothing to do";
         }
       }
     }
   }
 }
 
-TEST(AllReducePlan, ChoiceGoesFromPushOverPullToTwoShotAsMessagesGrow) {
+TEST(AllReducePlan, ChoiceGoesFromPushOverStreamToTwoShotAsMessagesGrow) {
   const AllReduceFacts facts{.num_ranks = 4};
   int last = 0;
   for (i64 elements = 1; elements < (i64{1} << 28); elements *= 2) {
@@ -40,6 +43,12 @@ TEST(AllReducePlan, ChoiceGoesFromPushOverPullToTwoShotAsMessagesGrow) {
 TEST(AllReducePlan, MulticastIsUsedForLargeMessagesOnlyWhereItMayBe) {
   EXPECT_EQ(plan_all_reduce({.num_ranks = 8, .multicast = true}, 1 << 26).algorithm, AllReduceAlgorithm::nvls);
   EXPECT_EQ(plan_all_reduce({.num_ranks = 8, .multicast = false}, 1 << 26).algorithm, AllReduceAlgorithm::two_shot);
+}
+
+TEST(AllReducePlan, SlotsOfManyRanksTakeNoMoreMemoryThanThoseOfTwo) {
+  for (const int num_ranks : {1, 3, 4, 8, 64, 1000}) {
+    EXPECT_LE(stream_staging_bytes(num_ranks), stream_staging_bytes(2)) << num_ranks;
+  }
 }
 
 TEST(AllReducePlan, PrintsItself) {

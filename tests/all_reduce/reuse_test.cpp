@@ -15,8 +15,10 @@ using namespace std::chrono_literals;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kIterations = 2'000;  // they look at every access, not at luck
+constexpr int kManyStepCalls = 3;
 #else
 constexpr int kIterations = 100'000;
+constexpr int kManyStepCalls = 60;
 #endif
 constexpr int kInFlight = 8;
 constexpr std::int64_t kMostElements = 400;
@@ -73,9 +75,33 @@ TEST_P(AllReduceReuse, TensOfThousandsOfCallsWithRandomDelaysNeverMixEpochs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, AllReduceReuse,
-                         ::testing::Values(AllReduceAlgorithm::push, AllReduceAlgorithm::pull,
+                         ::testing::Values(AllReduceAlgorithm::push, AllReduceAlgorithm::stream,
                                            AllReduceAlgorithm::two_shot),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
+
+TEST(AllReduceSteps, MessagesOfManyStepsNeverMixTheSlotsOfTheirSteps) {
+  for (const auto algorithm : {AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot}) {
+    const auto communicators = Communicator::in_process(3, {.deadline = 30s});
+    on_every_rank(communicators, [&](const Communicator& communicator) {
+      constexpr std::int64_t kMost = 400'000;  // of stream 13 steps, which share 8 slots
+      AllReduce all_reduce(communicator, {.type = DataType::float32, .max_elements = kMost, .algorithm = algorithm});
+      const Stream stream(Device::host(), {.num_threads = 1});
+      SumCheck check(kMost);
+      std::mt19937 random(static_cast<unsigned>(communicator.rank()) * 977 + 1);
+      for (int call = 0; call < kManyStepCalls; ++call) {
+        const std::int64_t elements = kMost - call * 9'973 % 300'000;
+        const AllReduceArgs args = check.prepare(communicator, call, elements);
+        delay(random);
+        all_reduce(args, stream);
+        stream.synchronize();
+        all_reduce.check();
+        EXPECT_EQ(check.count_wrong(communicator.size(), elements), 0)
+            << name_of(algorithm) << " rank " << communicator.rank() << " call " << call;
+      }
+      communicator.barrier();
+    });
+  }
+}
 
 TEST(AllReduceTogether, TwoObjectsInterleavedOnTwoStreamsDoNotMix) {
   const auto communicators = Communicator::in_process(3, {.deadline = 30s});

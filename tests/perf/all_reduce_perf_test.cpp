@@ -59,7 +59,7 @@ TEST(AllReducePerf, EachAlgorithmHasItsRowOnEverySizeAndNamesPlanAndMemory) {
   ASSERT_EQ(run_small({"--algorithm", "each", "-b", "1K", "-e", "16K", "--json", path}).exit_code, 0);
   const auto rows = rows_of(path);
   ASSERT_EQ(rows.size(), 2U * 3U);
-  const char* names[] = {"push", "pull", "two_shot"};
+  const char* names[] = {"push", "stream", "two_shot"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["algorithm"], names[i % 3]);
     EXPECT_EQ(rows[i]["size_bytes"], i < 3 ? 1024 : 16384);

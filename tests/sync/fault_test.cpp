@@ -96,7 +96,7 @@ TEST(WaitUntil, SixtyWaitsAfterAFaultDoNotWaitSixtyDeadlines) {
 TEST(Fault, TheFirstOneIsKeptAndLaterOnesAreNot) {
   RankState state;
   const FaultContext context{.word = &state.word, .record = &state.record, .rank = 1};
-  report_fault(context, FaultKind::wait_expired, {.phase = FaultPhase::all_reduce_pull, .peer = 5, .epoch = 3}, 1, 2);
+  report_fault(context, FaultKind::wait_expired, {.phase = FaultPhase::all_reduce_stream, .peer = 5, .epoch = 3}, 1, 2);
   report_fault(context, FaultKind::out_of_order, {.phase = FaultPhase::combine_send, .peer = 6, .epoch = 9}, 3, 4);
   const auto fault = read_fault(state.record);
   ASSERT_TRUE(fault.has_value());
