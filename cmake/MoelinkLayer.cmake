@@ -25,6 +25,17 @@ function(moelink_layer name)
   set_property(GLOBAL APPEND PROPERTY MOELINK_LAYERS moelink_${name})
 endfunction()
 
+#   moelink_parse_flags(<sources>...)   Those of the sources that include CLI11 are compiled with -O1: a third of the time
+#   to compile them goes into making fast what runs once.
+function(moelink_parse_flags)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS "${source}" includes REGEX "^#include <CLI/CLI.hpp>" LIMIT_COUNT 1)
+    if(includes)
+      set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+    endif()
+  endforeach()
+endfunction()
+
 #   moelink_compile_at_once_if_sanitized(<target>)   Several sources as one in sanitizer builds, where half of the time
 #   to compile goes into reading the same headers. That each source includes what it needs, the other builds see.
 function(moelink_compile_at_once_if_sanitized target)

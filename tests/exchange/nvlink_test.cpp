@@ -5,6 +5,7 @@
 
 #include "exchange/ranks_case.hpp"
 #include "moelink/error.hpp"
+#include "support/fewer.hpp"
 
 namespace moelink::test {
 namespace {
@@ -139,7 +140,7 @@ TEST_P(RanksExchange, RandomShapesMatchTheReference) {
     const std::common_type_t<decltype(values)...> all[] = {values...};
     return all[random() % sizeof...(values)];
   };
-  for (int i = 0; i < 14; ++i) {
+  for (int i = 0; i < 14 / kFewer; ++i) {
     RanksShape shape{.num_ranks = pick(2, 3, 4, 5, 6, 8)};
     if (on_gpu() && shape.num_ranks > 4) shape.num_ranks = 4;
     shape.tp_size = shape.num_ranks % 2 == 0 ? pick(1, 2) : 1;

@@ -1,5 +1,6 @@
 // Random shapes, routings and options against the reference. A failure names its seed.
 #include "exchange/runner.hpp"
+#include "support/fewer.hpp"
 
 namespace moelink::test {
 namespace {
@@ -68,16 +69,10 @@ Shape draw_shape(unsigned seed) {
   return shape;
 }
 
-#if defined(__SANITIZE_THREAD__)
-constexpr unsigned kFewer = 3;  // races do not hide in shapes, and values are the other builds' business
-#else
-constexpr unsigned kFewer = 1;
-#endif
-
 class RandomShapes : public DeviceTest {};
 
 TEST_P(RandomShapes, MatchTheReferenceBitForBit) {
-  const unsigned num_shapes = on_gpu() ? 24 : 160 / kFewer;  // on a GPU every shape is compiled first
+  const unsigned num_shapes = on_gpu() ? 24U : 160U / kFewer;  // on a GPU every shape is compiled first
   Stream stream(device());
   for (unsigned seed = 0; seed < num_shapes && !HasFailure(); ++seed) {
     const Shape shape = draw_shape(seed);
@@ -89,7 +84,7 @@ TEST_P(RandomShapes, MatchTheReferenceBitForBit) {
 
 TEST_P(RandomShapes, SameBitsFromOneTwoAndManyHostThreads) {
   if (on_gpu()) GTEST_SKIP() << "a host stream has threads, a CUDA stream has not";
-  for (unsigned seed = 1000; seed < 1000 + 30 / kFewer && !HasFailure(); ++seed) {
+  for (unsigned seed = 1000; seed < 1000 + 30U / kFewer && !HasFailure(); ++seed) {
     const Problem problem(draw_shape(seed), kAllRoutings[seed % std::size(kAllRoutings)]);
     const Expected expected(problem);
     SCOPED_TRACE(testing::Message() << "seed " << seed);

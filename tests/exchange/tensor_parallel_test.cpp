@@ -2,6 +2,7 @@
 #include "moelink/protocol/tensor_parallel.hpp"
 #include "exchange/tensor_parallel_group.hpp"
 #include "moelink/error.hpp"
+#include "support/fewer.hpp"
 
 namespace moelink::test {
 namespace {
@@ -53,9 +54,13 @@ std::string sum_and_group_name(const testing::TestParamInfo<SumAndGroup>& info) 
   return std::string(device.is_host() ? "host_" : "gpu_") + std::string(name_of(sum)) + "_" + std::to_string(ranks) +
          (fp32 ? "_fp32_partials" : "");
 }
+
+// Ranks that wait for three others or for seven do so in the same places as those that wait for two.
+std::vector<int> group_sizes() { return kIsThreadSanitizer ? std::vector{1, 2, 3} : std::vector{1, 2, 3, 4, 8}; }
+
 INSTANTIATE_TEST_SUITE_P(On, EverySumAndGroup,
                          testing::Combine(testing::Values(Device::host(), Device::cuda(0)), testing::ValuesIn(kSums),
-                                          testing::Values(1, 2, 3, 4, 8), testing::Bool()),
+                                          testing::ValuesIn(group_sizes()), testing::Bool()),
                          sum_and_group_name);
 
 TEST_P(TensorParallel, EveryTypeLayoutWeightModeAndIndexIsSummedExactly) {
@@ -158,6 +163,7 @@ TEST_P(TensorParallel, AutomaticGoesFromPushOverStagingToSeparateLaunches) {
   EXPECT_EQ(group.rank(1).exchange.mode(), Mode::tensor_parallel);
   Shape shape = largest;
   for (const std::int64_t tokens : {1, 19, 300}) {
+    if (kIsThreadSanitizer && tokens == 300) break;  // as EverySumAndGroup does with rows of a tenth of the length
     shape.num_tokens = tokens;
     group.run_and_check(Problem(shape, Routing::uniform));
   }

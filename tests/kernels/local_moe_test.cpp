@@ -1,6 +1,7 @@
 // The kernels of the local mode on host threads, against the reference: every variant, 1, 2 and more blocks than
 // threads where a variant allows it.
 #include "kernels/local_case.hpp"
+#include "support/fewer.hpp"
 
 namespace moelink::test {
 namespace {
@@ -190,13 +191,8 @@ TEST(LocalDispatch, NegativeDeviceSideTokenCountIsZeroAndCounted) {
 }
 
 TEST(LocalDispatch, RandomShapesMatchTheReference) {
-#if defined(__SANITIZE_THREAD__)
-  constexpr int kRounds = 20;  // races do not hide in shapes, and values are the other builds' business
-#else
-  constexpr int kRounds = 60;
-#endif
   std::mt19937_64 random(2026);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < 60 / test::kFewer; ++round) {
     LocalCase c{.num_tokens = static_cast<std::int64_t>(random() % 90),
                 .num_experts = 1 + static_cast<std::int64_t>(random() % 70),
                 .top_k = 1 + static_cast<int>(random() % 32),
