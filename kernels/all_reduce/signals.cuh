@@ -20,8 +20,8 @@ MOELINK_DEVICE void report_length_mismatch(const AllReduceKernelArgs& args, Wait
   report_fault(args.fault, FaultKind::mismatch, what, /*seen=*/0, /*waited_ns=*/0);
 }
 
-/// Tells this block's counterparts at every other rank. What the block stored before is visible to whoever acquires the
-/// flag: the block barrier orders the other threads' stores before the release.
+/// Tells this block's counterparts at every other rank. What the threads of `ex` stored before, or have acquired from
+/// others, is visible to whoever acquires the flag: their barrier orders it before the release.
 template <class Exec, class S>
 MOELINK_DEVICE void signal_ranks(const Exec& ex, S spec, const AllReduceKernelArgs& args, const Place<u64>& flags,
                                  Step step) {

@@ -28,6 +28,12 @@
 
 namespace moelink {
 
+/// More ranks than registers suffice for, if what is done for each is not done in a loop.
+template <class S>
+inline constexpr bool kHasManyRanks = false;
+template <AllReduceSpec S>
+inline constexpr bool kHasManyRanks<Static<S>> = S.num_ranks > 8;
+
 /// The roles of one call, for the threads of a block that take them.
 template <Element E, class S, class Block>
 class StreamRoles {
@@ -74,7 +80,7 @@ class StreamRoles {
     return true;
   }
 
-  /// By one warp, when `signalled` steps have been signalled: of how many that is true afterwards. As many, if there was
+  /// By one warp, when `signalled` steps have been signalled: of how many that is true afterwards. As many if there was
   /// a fault: then leave.
   template <class Exec>
   MOELINK_DEVICE i64 signal(const Exec& ex, i64 signalled) const {
@@ -120,8 +126,10 @@ class StreamRoles {
 
  private:
   static constexpr FaultPhase kPhase = FaultPhase::all_reduce_stream;
-  /// Vectors that a thread moves at once. Chunks of more than two ranks are so short that it has one.
+  /// Vectors that a thread moves at once. Chunks of more than two ranks, for which the plan takes this algorithm, are
+  /// so short that it has one.
   static constexpr int kBatch = kRankBatch<S> >= 4 ? kRankBatch<S> : 1;
+  static constexpr int kRanksUnderWay = kHasManyRanks<S> ? 4 : 8;  ///< a thread's loads, together
   static constexpr int kSenderWarps = Block::kIsDevice ? kStreamSenders / Block::kWarpSize : 1;
 
   /// Vectors of a chunk, from its first, that are among the first so many of the message.
@@ -162,13 +170,23 @@ class StreamRoles {
       for (int j = 0; j < batch(); ++j) {
         values[j] = load(first + j * stride);
       }
-      for (int turn = 1; turn < spec_().num_ranks; ++turn) {
+      const auto store_at = [&](int turn) {
         // Start with the next rank, so that not all ranks store to rank 0 first.
         const int peer = (args_.window.rank + turn) % spec_().num_ranks;
         Vec16* slot = slot_of(ex, peer, args_.window.rank, epoch);
         MOELINK_UNROLL
         for (int j = 0; j < batch(); ++j) {
           slot[first + j * stride] = values[j];
+        }
+      };
+      if constexpr (kHasManyRanks<S>) {
+        MOELINK_NO_UNROLL
+        for (int turn = 1; turn < spec_().num_ranks; ++turn) {
+          store_at(turn);
+        }
+      } else {
+        for (int turn = 1; turn < spec_().num_ranks; ++turn) {
+          store_at(turn);
         }
       }
     });
@@ -179,18 +197,21 @@ class StreamRoles {
   MOELINK_DEVICE void add_all(const Exec& ex, u64 epoch, i64 begin, i64 end, Load&& load, Store&& store) const {
     for_each_batch<kBatch>(ex, begin, end, [&](auto batch, i64 first, i64 stride) {
       VectorSum<E> sums[batch()];
-      MOELINK_UNROLL
-      for (int rank = 0; rank < spec_().num_ranks; ++rank) {
-        const bool is_own = rank == args_.window.rank;
-        const Vec16* slot = slot_of(ex, args_.window.rank, rank, epoch);
-        Vec16 values[batch()];
+      MOELINK_NO_UNROLL
+      for (int rank = 0; rank < spec_().num_ranks; rank += kRanksUnderWay) {
         MOELINK_UNROLL
-        for (int j = 0; j < batch(); ++j) {
-          values[j] = load(is_own, slot, first + j * stride);
-        }
-        MOELINK_UNROLL
-        for (int j = 0; j < batch(); ++j) {
-          rank == 0 ? sums[j].start(values[j]) : sums[j].add(values[j]);
+        for (int i = 0; i < kRanksUnderWay && rank + i < spec_().num_ranks; ++i) {
+          const bool is_own = rank + i == args_.window.rank;
+          const Vec16* slot = slot_of(ex, args_.window.rank, rank + i, epoch);
+          Vec16 values[batch()];
+          MOELINK_UNROLL
+          for (int j = 0; j < batch(); ++j) {
+            values[j] = load(is_own, slot, first + j * stride);
+          }
+          MOELINK_UNROLL
+          for (int j = 0; j < batch(); ++j) {
+            rank + i == 0 ? sums[j].start(values[j]) : sums[j].add(values[j]);
+          }
         }
       }
       MOELINK_UNROLL

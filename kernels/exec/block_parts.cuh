@@ -11,8 +11,8 @@ namespace moelink {
 
 #if MOELINK_ON_DEVICE
 
-/// The executor of one part: `kThreads` of the block's threads from `kFirst` on, both multiples of 32. Its block barrier
-/// is the part's own: `kBarrier`, from 1, is another one for each part of a block.
+/// The executor of one part: `kThreads` of the block's threads from `kFirst` on, both multiples of 32. Its block
+/// barrier is the part's own: `kBarrier`, from 1, differs between the parts of a block.
 template <int kFirst, int kThreads, int kBarrier>
 class PartExec : public DeviceExec {
  public:

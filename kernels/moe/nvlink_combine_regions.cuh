@@ -1,5 +1,5 @@
 // Where the nvlink combine reads and writes: rows here, partial rows there, and their flags (protocol/nvlink_moe.hpp,
-// NvlinkLayout). For NvlinkCombine alone (nvlink_combine.cuh).
+// NvlinkLayout). For NvlinkCombine and NvlinkCombineMany.
 #pragma once
 
 #include "moelink/device/moe/line_partials.cuh"

@@ -3,7 +3,8 @@
 //  1. counts its entries of each physical expert and its tokens for each destination, into its row of a matrix;
 //     barrier;
 //  2. sums some columns: what the blocks before have (in place), and totals; barrier. Between its halves, whoever has a
-//     total tells the rank that it concerns, in a header: the barrier's release need not wait until headers have crossed;
+//     total tells the rank that it concerns, in a header: the barrier's release need not wait until headers have crossed.
+//     (With remotes before the first half: one block puts what all have packed);
 //  3. walks its tokens in order. One warp gives ranks to entries, another slots to tokens; then all warps write tables,
 //     and the records of the slots that this member sends; barrier.
 //
@@ -164,6 +165,7 @@ class PrefillRoute {
   /// What follows from the totals of this warp's columns.
   MOELINK_DEVICE void tell(const Exec& ex) const {
     const u32* totals = matrix_row(ex.num_blocks());
+    ex.sync_warp();  // a lane has stored them, all read them
     for (i32 column = first_column(ex); column < columns_.count; column += ex.num_warps() * ex.num_blocks()) {
       tell(ex, column, totals[column]);
     }

@@ -19,10 +19,10 @@
 //    and acquire.
 //  - Rows may have been written by others under a flag that the finder acquired: its proxy fence comes between that and
 //    the batch's barrier, so that the copier's bulk loads see them.
-//  - The lane that issued a batch's copies waits until wait_group (not .read) says that they have been written, and tells
-//    the teller through a barrier (written). It waits for the latest only if nothing else is left to do: else a flag's
-//    turn comes when kFlagLag more chunks are under way. What the finder stored before (scales) is ordered by the batch's
-//    barrier. The batch is empty when its flag has been raised.
+//  - The lane that issued a batch's copies waits until wait_group (not .read) says that they have been written, and
+//    tells the teller through a barrier (written). It waits for the latest only if nothing else is left to do, or the
+//    next batch with a flag has fewer chunks: else a flag's turn comes when kFlagLag more chunks are under way. What
+//    the finder stored before (scales) is ordered by the batch's barrier. The batch is empty when its flag was raised.
 //  - Stage reuse is that of row_ring.cuh: kDrain chunks later.
 //
 // If the spec quantises, rows without scales are elements that are not quantised yet. The finder must find all of them
@@ -112,8 +112,10 @@ class RowPump {
 #if MOELINK_ON_DEVICE
 
   static constexpr u32 kDrain = 4;  ///< chunks whose stores may still be reading
-  /// Chunks under way behind those that a flag waits for: as many bytes, whatever the rows.
-  static constexpr u32 kFlagLag = static_cast<u32>(min_of(max_of((28L << 10) / max_of(S{}().row_bytes, 1L), 2L), 8L));
+  /// Chunks under way behind those that a flag waits for: as many bytes, whatever the rows. No more than a batch has,
+  /// or the flag of the next one would be due first, and all copies be waited for.
+  static constexpr u32 kFlagLag = static_cast<u32>(
+      min_of<i64>(max_of<i64>((28 << 10) / max_of<i64>(S{}().row_bytes, 1), 2), PumpScratch::kBatchRows));
   static constexpr int kCopyLane = 31;
   static constexpr int kQuantizers =
       S{}().quantize != QuantFormat::none ? min_of(kMostQuantizers, S{}().threads / kLanes - kMovers) : 0;

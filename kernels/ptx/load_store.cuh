@@ -1,8 +1,9 @@
 // Loads and stores of single words with memory order and scope in their names. One PTX instruction each; on the host a
 // std::atomic_ref with the same order.
 //
-// NOTE [memory order]. Scopes: `block` orders threads of one block, `gpu` those of one device, `sys` also those of other
-// devices and the host. On the host all are the same. The wrappers address global memory: of this device, of a peer, or of the host.
+// NOTE [memory order]. Scopes: `block` orders threads of one block, `gpu` those of one device, `sys` also those of
+// other devices and the host. On the host all are the same. Wrappers of scope `gpu` and `sys` address global memory: of
+// this device, of a peer, or of the host; those of scope `block` also the block's scratch.
 //  - release: everything this thread did before, and everything it has observed (so after a block barrier: everything
 //    its block did before), is visible to whoever acquires the value.
 //  - acquire: everything that the writer released with the value it returns is visible to this thread afterwards, and

@@ -89,6 +89,7 @@ std::vector<KernelRequest> every_request() {
   (void)AllReduceKernels::add_to(loader, Element::float32, 3, false);
   (void)AllReduceKernels::add_to(loader, Element::float16, 4, true);
   (void)AllReduceKernels::add_to(loader, Element::bfloat16, 8, true);
+  (void)AllReduceKernels::add_to(loader, Element::bfloat16, 16, false);
   for (KernelRequest& request : loader.requests()) {
     requests.push_back(std::move(request));
   }
