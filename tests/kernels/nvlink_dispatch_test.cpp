@@ -7,6 +7,7 @@
 #include "kernels/nvlink_case.hpp"
 #include "kernels/nvlink_headers.cuh"
 #include "moelink/device/moe/nvlink_decode.cuh"
+#include "moelink/protocol/nvlink_prefill_plan.hpp"
 
 namespace moelink::test {
 namespace {
@@ -126,6 +127,19 @@ TEST(NvlinkDispatch, RanksPastTheFirstWordOfATokensMask) {
   const NvlinkConfig config{
       .num_ranks = 35, .num_experts = 70, .top_k = 6, .max_tokens = 5, .row_bytes = 32, .timeout_ns = 20'000'000'000};
   check(config, 4, [&](unsigned call) { return random_options(config, call); });
+}
+
+TEST(NvlinkDispatch, AsManyTokensAsAGpuMayAskItFor) {
+  constexpr std::int64_t kMost = kGpuPrefillTuning.few_short_entries / 8;
+  const NvlinkConfig config{.num_ranks = 2,
+                            .num_experts = 128,
+                            .top_k = 8,
+                            .max_tokens = kMost,
+                            .row_bytes = 32,
+                            .timeout_ns = 20'000'000'000};
+  for (const Routes routes : {Routes::uniform, Routes::one_expert, Routes::with_bad_ids}) {
+    check(config, 2, always({.routes = routes, .tokens_of_source = {kMost, kMost - 1}, .alignment = 4}));
+  }
 }
 
 TEST(NvlinkDispatch, FewerExpertsThanRanksAndUnevenOnes) {
