@@ -151,19 +151,24 @@ inline std::vector<LocalCombineSpec> combine_specs() {
   return specs;
 }
 
+inline NvlinkCombineSpec nvlink_combine_spec(const MoeShape& shape, i32 num_ranks, i32 tp_size, Element input,
+                                             Element partial, Element output) {
+  return {.hidden = shape.hidden,
+          .num_ranks = num_ranks,
+          .tp_size = tp_size,
+          .top_k = shape.top_k,
+          .input = input,
+          .partial = partial,
+          .output = output};
+}
+
 /// Combine over ranks: every model on two ranks, every kind of partial and output, and groups. Without block sizes,
 /// too.
 inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
   std::vector<NvlinkCombineSpec> specs;
   const auto add = [&](const MoeShape& shape, i32 num_ranks, i32 tp_size, Element input, Element partial,
                        Element output) {
-    specs.push_back({.hidden = shape.hidden,
-                     .num_ranks = num_ranks,
-                     .tp_size = tp_size,
-                     .top_k = shape.top_k,
-                     .input = input,
-                     .partial = partial,
-                     .output = output});
+    specs.push_back(nvlink_combine_spec(shape, num_ranks, tp_size, input, partial, output));
   };
   constexpr Element kBf16 = Element::bfloat16;
   constexpr Element kFp32 = Element::float32;
@@ -192,12 +197,7 @@ inline std::vector<NvlinkCombineSpec> nvlink_combine_specs() {
 inline std::vector<NvlinkCombineSpec> nvlink_combine_many_specs() {
   std::vector<NvlinkCombineSpec> specs;
   const auto add = [&](const MoeShape& shape, i32 num_ranks, Element input, Element partial, Element output) {
-    specs.push_back({.hidden = shape.hidden,
-                     .num_ranks = num_ranks,
-                     .top_k = shape.top_k,
-                     .input = input,
-                     .partial = partial,
-                     .output = output});
+    specs.push_back(nvlink_combine_spec(shape, num_ranks, 1, input, partial, output));
   };
   constexpr Element kBf16 = Element::bfloat16;
   constexpr Element kFp32 = Element::float32;
