@@ -12,10 +12,11 @@
 //        nobody waits while it crosses, and a release has little to wait for;
 //      - or to the output, with the partials of the other ranks, whose flags are waited for only now.
 //
-// Ordering: rows were written by earlier launches. A stage is read by all lanes, which meet, before the next copy into
-// it begins. A partial is a bulk copy out of scratch, fenced for that by the lanes that wrote it; the lane that issued
-// it waits until it is complete (wait_group, not .read), the warp meets, and lanes release a flag each. A reader's
-// lanes acquire the flags and the warp meets before it reads.
+// Ordering: rows were written by earlier launches. A stage is read by all lanes, which have used what they read and
+// meet before the next copy into it begins: there is no load left that the copy could overtake. A partial is a bulk
+// copy out of scratch, fenced for that by the lanes that wrote it; the lane that issued it waits until it is complete
+// (wait_group, not .read), the warp meets, and lanes release a flag each. A reader's lanes acquire the flags and the
+// warp meets before it reads.
 // Progress: a warp sets the flags of all that it has sent before it waits for a partial.
 //
 // On the host a piece is sent, or summed, as NvlinkCombine does it.
