@@ -12,17 +12,15 @@ struct NvlinkCombineTuning {
   i32 teams;             ///< of a block, of kCombineTeamThreads each: as many as registers allow without spills
   i32 teams_of_many_k;   ///< the same if top_k is above 8: more indices and weights are held
   i64 late_flags_bytes;  ///< from so many bytes to send on, flags wait until the sender has summed rows of its own
-  i64 many_bytes;        ///< from so many bytes of partials on NvlinkCombineMany takes over,
-  i64 many_row_bytes;    ///< where it sends: if a row has at most so many
-  i32 many_warps;        ///< of its blocks
+  i64 many_bytes;        ///< from so many bytes to send on NvlinkCombineMany takes over
+  i32 many_warps;        ///< of its blocks; one stores the flags of the others
   i32 many_ring_bytes;   ///< about what its blocks have in scratch
   i32 many_lag_rounds;   ///< pieces of a warp that its sums are behind what it sends
 };
 inline constexpr NvlinkCombineTuning kGpuCombineTuning{.teams = 3,
                                                        .teams_of_many_k = 2,
                                                        .late_flags_bytes = 512 << 10,
-                                                       .many_bytes = 4 << 20,
-                                                       .many_row_bytes = 4 << 10,
+                                                       .many_bytes = 1 << 20,
                                                        .many_warps = 12,
                                                        .many_ring_bytes = 216 << 10,
                                                        .many_lag_rounds = 2};
@@ -129,29 +127,32 @@ struct CombineManyScratch {
   static constexpr i32 kWordBytes = 16;
   static constexpr i32 kMostElements = 1024;
   static constexpr i32 kMostStages = 16;
-  i32 warps;
-  i32 least_pieces;    ///< of a row: a power of two, at most its parts
-  i32 piece_elements;  ///< of the largest
-  i32 stage_bytes;     ///< such a piece of one row
-  i32 staging_bytes;   ///< its sum, on its way to a peer
-  i32 stages;          ///< of a warp; 0: a piece is too large
-  i32 barriers;        ///< u64[warps][kMostStages]
-  i32 slots;           ///< i32[warps][32]: of a token at each rank, where partials are lines
-  i32 staging;         ///< u8[warps][staging_bytes]
-  i32 ring;            ///< u8[warps][stages][stage_bytes]
+  static constexpr i32 kPostBytes = 32 * (4 * 8 + 2 * 4);  ///< FlagPosts
+  i32 warps;                                               ///< that have pieces; on a GPU one more stores their flags
+  i32 least_pieces;                                        ///< of a row: a power of two, at most its parts
+  i32 piece_elements;                                      ///< of the largest
+  i32 stage_bytes;                                         ///< such a piece of one row
+  i32 own_bytes;                                           ///< its sum
+  i32 stages;                                              ///< of a warp; 0: a piece is too large
+  i32 posts;                                               ///< FlagPosts
+  i32 barriers;                                            ///< u64[warps][kMostStages]
+  i32 slots;  ///< i32[warps][32]: of a token at each rank, where partials are lines
+  i32 own;    ///< u8[warps][own_bytes]
+  i32 ring;   ///< u8[warps][stages][stage_bytes]
   i32 total;
 
   MOELINK_DEVICE constexpr explicit CombineManyScratch(const NvlinkCombineSpec& spec)
-      : warps(max_of(spec.threads / 32, 1)),
+      : warps(max_of(spec.threads / 32 - 1, 1)),
         least_pieces(least_pieces_of(spec)),
         piece_elements(elements_of_part(spec) * (partial_parts(spec.hidden) / least_pieces)),
         stage_bytes(round_up(piece_elements * bytes_of(spec.input), 16)),
-        staging_bytes(round_up(piece_elements * bytes_of(spec.partial), 16)),
+        own_bytes(round_up(piece_elements * bytes_of(spec.partial), 16)),
         stages(0),
-        barriers(kWordBytes),
+        posts(kWordBytes),
+        barriers(posts + kPostBytes),
         slots(barriers + warps * kMostStages * 8),
-        staging(slots + warps * 32 * 4),
-        ring(round_up(staging + warps * staging_bytes, 128)),
+        own(slots + warps * 32 * 4),
+        ring(round_up(own + warps * own_bytes, 128)),
         total(ring) {
     const i32 ring_bytes = kGpuCombineTuning.many_ring_bytes - ring;
     if (piece_elements <= kMostElements) stages = min_of(ring_bytes / (warps * stage_bytes), kMostStages);
@@ -185,11 +186,9 @@ constexpr bool may_combine_many(const NvlinkCombineSpec& spec, const LocalDevice
   return spec.tp_size == 1 && !spec.has_remotes && spec.num_ranks > 1 && spec.num_ranks <= 32 && scratch.stages > 0 &&
          scratch.total <= device.max_scratch_bytes;
 }
-/// Whether it takes a launch for up to so many tokens, which also sends or only receives.
-constexpr bool takes_combine_many(const NvlinkCombineSpec& spec, i64 num_tokens, bool sends) {
-  const i64 row_bytes = spec.hidden * bytes_of(spec.partial);
-  return most_partials(spec, num_tokens) * row_bytes >= kGpuCombineTuning.many_bytes &&
-         (!sends || row_bytes <= kGpuCombineTuning.many_row_bytes);
+/// Whether it takes a call of up to so many tokens.
+constexpr bool takes_combine_many(const NvlinkCombineSpec& spec, i64 num_tokens) {
+  return most_partials(spec, num_tokens) * spec.hidden * bytes_of(spec.partial) >= kGpuCombineTuning.many_bytes;
 }
 
 /// As plan_nvlink_combine(), for NvlinkCombineMany, whose warps are what shares.

@@ -34,8 +34,8 @@ struct CombineWorker {
   }
   /// The first ones are on SMs of their own.
   template <class Exec>
-  MOELINK_DEVICE static CombineWorker warp(const Exec& ex) {
-    return {ex.warp() * ex.num_blocks() + ex.block(), ex.num_warps() * ex.num_blocks()};
+  MOELINK_DEVICE static CombineWorker warp(const Exec& ex, i32 warps_of_block) {
+    return {ex.warp() * ex.num_blocks() + ex.block(), warps_of_block * ex.num_blocks()};
   }
 };
 

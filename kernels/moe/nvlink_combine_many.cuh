@@ -47,6 +47,8 @@ struct NvlinkCombineMany {
       if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
       const bool has_headers = is_keeper && args.receives != 0 && gets_lines;
       if (has_headers) is_whole = receive_combine_headers(ex, spec, args, epoch);
+      CombineStream<Exec, S>::prepare(ex);
+      ex.sync_block();
       if (is_whole) is_whole = !ex.sync_block_or(!stream(ex, spec, args, counts, num_tokens, epoch, gets_lines));
       if (args.receives != 0 && clears_lines(epoch)) clear_lines(ex, spec, args);
       if (is_keeper && args.receives != 0 && !has_headers) {
@@ -65,7 +67,7 @@ struct NvlinkCombineMany {
   template <class Exec, class S>
   MOELINK_DEVICE static bool stream(const Exec& ex, S spec, const Args& args, const SourceCounts<Exec, S>& counts,
                                     i32 num_tokens, u64 epoch, bool gets_lines) {
-    const CombineWorker worker = CombineWorker::warp(ex);
+    const CombineWorker worker = CombineWorker::warp(ex, CombineManyScratch(spec()).warps);
     CombineSends<Exec, S> sends(worker, spec, args, counts, epoch);
     CombineSums<S> sums(worker, spec, args, num_tokens, false);
     CombineOrder<Exec, S> order(spec, args, sends, sums);

@@ -5,19 +5,16 @@
 // On a GPU a warp keeps rows under way while it adds others. For each of its pieces, one behind the other:
 //  1. find: which it is; the token's slots are asked for, a lane a rank.
 //  2. look up, a piece later: rows of its entries and their weights are asked for, a lane an entry.
-//  3. load, a piece later: bulk copies of those rows' pieces into the stages of the warp's ring, as far as they are
-//     free, each by the lane that knows the row.
+//  3. load, a piece later: bulk copies of those rows' pieces into the warp's ring, as far as there is room
+//     (primitives/warp_rows.cuh).
 //  4. take, a piece later: rows are added as they come, in the order of k. The sum goes
-//      - to the home, through scratch, as a bulk copy. Its flags follow when the next piece's rows have been added: so
-//        nobody waits while it crosses, and a release has little to wait for;
+//      - to the home, whose flags the block's last warp stores for all (primitives/flag_warp.cuh): so nobody else waits
+//        until what was stored has crossed;
 //      - or to the output, with the partials of the other ranks, whose flags are waited for only now.
 //
-// Ordering: rows were written by earlier launches. A stage is read by all lanes, which have used what they read and
-// meet before the next copy into it begins: there is no load left that the copy could overtake. A partial is a bulk
-// copy out of scratch, fenced for that by the lanes that wrote it; the lane that issued it waits until it is complete
-// (wait_group, not .read), the warp meets, and lanes release a flag each. A reader's lanes acquire the flags and the
-// warp meets before it reads.
-// Progress: a warp sets the flags of all that it has sent before it waits for a partial.
+// Ordering: rows were written by earlier launches. A partial is ordinary stores of a warp and a post behind them; the
+// rest is the flag warp's. A reader's lanes acquire flags, and the warp meets before it reads.
+// Progress: what a warp has sent is posted before it waits for a partial, and the flag warp waits for no other rank.
 //
 // On the host a piece is sent, or summed, as NvlinkCombine does it.
 #pragma once
@@ -25,8 +22,8 @@
 #include "moelink/device/moe/nvlink_combine_rows.cuh"
 #include "moelink/protocol/nvlink_combine_plan.hpp"
 #if MOELINK_ON_DEVICE
-#include "moelink/device/ptx/bulk_copy.cuh"
-#include "moelink/device/ptx/fence.cuh"
+#include "moelink/device/primitives/flag_warp.cuh"
+#include "moelink/device/primitives/warp_rows.cuh"
 #endif
 
 namespace moelink {
@@ -57,15 +54,16 @@ MOELINK_COLD bool sum_streamed_lines(const NvlinkCombineArgs& args, u64 epoch, i
   return is_there;
 }
 
-/// One warp's pieces.
+/// The pieces of one warp, or the flags of the block's others.
 template <class Exec, class S>
 class CombineStream {
   static constexpr auto kSpec = S{}();
+  static constexpr CombineManyScratch kAt{kSpec};
   using Units = PartialUnits<kSpec>;
   using Partial = typename Units::Partial;
   using Result = Elements<kSpec.output, Units::kUnit>;
   using Row = Elements<kSpec.input, Units::kUnit>;
-  static constexpr CombineManyScratch kAt{kSpec};
+  using Rows = WarpRows<Exec, kAt.stages, kAt.stage_bytes>;
   static constexpr int kLanes = Exec::kWarpSize;
   static constexpr int kUnit = Units::kUnit;
   static constexpr int kRowBytes = kUnit * bytes_of(kSpec.input);
@@ -74,32 +72,36 @@ class CombineStream {
   static constexpr u32 kAll = 0xffffffffU;
 
  public:
+  /// By the block, a block barrier before anything else.
+  MOELINK_DEVICE static void prepare(const Exec& ex) { clear(ex, posts_of(ex)); }
+
   /// By the whole warp, like all that follows.
   MOELINK_DEVICE CombineStream(const Exec& ex, S spec, const NvlinkCombineArgs& args, u64 epoch, bool gets_lines)
-      : ex_(ex), spec_(spec), args_(args), epoch_(epoch), gets_lines_(gets_lines) {
-    u8* const scratch = static_cast<u8*>(ex.scratch());
-    full_ = reinterpret_cast<Mbarrier*>(scratch + kAt.barriers) + ex.warp() * CombineManyScratch::kMostStages;
-    staging_ = scratch + kAt.staging + ex.warp() * kAt.staging_bytes;
-    ring_ = scratch + kAt.ring + ex.warp() * kAt.stages * kAt.stage_bytes;
-    if (ex.lane() == 0) {
-      MOELINK_NO_UNROLL
-      for (int stage = 0; stage < kAt.stages; ++stage) mbarrier_init(full_ + stage, 1);
-      fence_mbarrier_init();
-    }
-    log2_pieces_ = floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)));
-    ex.sync_warp();
-  }
+      : ex_(ex),
+        spec_(spec),
+        args_(args),
+        epoch_(epoch),
+        gets_lines_(gets_lines),
+        log2_pieces_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))),
+        rows_(ex, scratch<Mbarrier>(ex, kAt.barriers) + ex.warp() * CombineManyScratch::kMostStages,
+              scratch<u8>(ex, kAt.ring) + ex.warp() * kAt.stages * kAt.stage_bytes),
+        poster_(posts_of(ex), ex.warp()) {}
 
   /// False: a fault.
   template <class Order>
   MOELINK_DEVICE bool run(Order& order) {
+    if (ex_.warp() >= kAt.warps) {
+      store_posted_flags(ex_, posts_of(ex_), kAt.warps, parts_of_piece(), epoch_);
+      return true;
+    }
+    rows_.start();
     Piece taken, loading, found;
     bool is_whole = true;
     bool is_over = false;
     MOELINK_NO_UNROLL
     while (!is_over) {
-      hold(loading);
-      if (taken.to_load == 0) load(loading);
+      loading.rows.arrive(num_rows());
+      if (taken.rows.to_load == 0) load(loading);
       look_up(found);
       Piece next;
       find(order, next);
@@ -110,10 +112,8 @@ class CombineStream {
       const bool has_none = (taken.kind == Kind::none) & (loading.kind == Kind::none) & (found.kind == Kind::none);
       is_over = !is_whole | has_none;
     }
-    raise_flags();
-    // What was loaded for nothing, after a fault, has to come all the same.
-    MOELINK_NO_UNROLL
-    while (num_free_ < kAt.stages) wait_for_stage();
+    poster_.finish(ex_);
+    rows_.drain();
     return is_whole;
   }
 
@@ -126,16 +126,33 @@ class CombineStream {
     i32 row = 0;   ///< slot or token
     i32 first_part = 0;
     i32 slot = -1;  ///< to be summed: the token's at the rank that is this lane's
-    i32 index = -1;
-    float weight = 1;
-    u32 exist = 0;    ///< the lanes whose rows exist
-    u32 to_load = 0;  ///< those of them whose copies have not begun
+    LaneRows rows;
   };
+
+  template <class T>
+  MOELINK_DEVICE static T* scratch(const Exec& ex, i32 at) {
+    return reinterpret_cast<T*>(static_cast<u8*>(ex.scratch()) + at);
+  }
+  MOELINK_DEVICE static FlagPosts& posts_of(const Exec& ex) {
+    static_assert(sizeof(FlagPosts) == CombineManyScratch::kPostBytes);
+    return *scratch<FlagPosts>(ex, kAt.posts);
+  }
+  MOELINK_DEVICE u8* own_scratch() const { return scratch<u8>(ex_, kAt.own) + ex_.warp() * kAt.own_bytes; }
+
+  MOELINK_DEVICE u32 num_rows() const { return rows_of_entries(args_, 0).num_rows; }
+  MOELINK_DEVICE bool is_slot(i64 slot) const {
+    return static_cast<u64>(slot) < static_cast<u64>(args_.shape.max_tokens);
+  }
+  MOELINK_DEVICE i32 parts_of_piece() const { return partial_parts(kSpec.hidden) >> log2_pieces_; }
+  MOELINK_DEVICE int first_element(const Piece& piece) const { return first_element_of_part(spec_, piece.first_part); }
+  MOELINK_DEVICE int num_units(const Piece& piece) const {
+    return (first_element_of_part(spec_, piece.first_part + parts_of_piece()) - first_element(piece)) / kUnit;
+  }
+  MOELINK_DEVICE int unit_of(int u) const { return ex_.lane() + u * kLanes; }
 
   template <class Order>
   MOELINK_DEVICE void find(Order& order, Piece& piece) const {
     const CombineTurn turn = order.next(spec_);
-    piece = {};
     if (!turn.exists) return;
     piece.kind = turn.sums ? Kind::summed : turn.what.as_lines ? Kind::sent_as_lines : Kind::sent;
     piece.peer = turn.what.home;
@@ -151,63 +168,18 @@ class CombineStream {
     const bool sums = piece.kind == Kind::summed;
     const i64 slot = sums ? own_slot : piece.row;
     const i64 source = sums ? args_.window.rank : piece.peer;
-    const RowSum rows = rows_of_entries(args_, (source * args_.shape.max_tokens + slot) * kSpec.top_k);
+    const RowSum entries = rows_of_entries(args_, (source * args_.shape.max_tokens + slot) * kSpec.top_k);
     if ((piece.kind != Kind::none) & is_slot(slot) & (ex_.lane() < kSpec.top_k)) {
-      piece.index = rows.indices[ex_.lane()];
-      if (rows.weights != nullptr) piece.weight = rows.weights[ex_.lane()];
+      piece.rows.index = entries.indices[ex_.lane()];
+      if (entries.weights != nullptr) piece.rows.weight = entries.weights[ex_.lane()];
     }
   }
 
-  MOELINK_DEVICE void hold(Piece& piece) const {
-    piece.exist = __ballot_sync(kAll, static_cast<u32>(piece.index) < rows_of_entries(args_, 0).num_rows);
-    piece.to_load = piece.exist;
-  }
-
-  MOELINK_DEVICE bool is_slot(i64 slot) const {
-    return static_cast<u64>(slot) < static_cast<u64>(args_.shape.max_tokens);
-  }
-  MOELINK_DEVICE i32 parts_of_piece() const { return partial_parts(kSpec.hidden) >> log2_pieces_; }
-  MOELINK_DEVICE int first_element(const Piece& piece) const { return first_element_of_part(spec_, piece.first_part); }
-  MOELINK_DEVICE int num_units(const Piece& piece) const {
-    return (first_element_of_part(spec_, piece.first_part + parts_of_piece()) - first_element(piece)) / kUnit;
-  }
-
-  /// Begins what fits. Stages are taken as they were loaded: so nothing of a piece before all of the one before it.
   MOELINK_DEVICE void load(Piece& piece) {
-    if (piece.to_load == 0 || num_free_ == 0) return;
-    const u32 mine = 1U << ex_.lane();
-    const int number = __popc(piece.to_load & (mine - 1));
-    const bool begins = (piece.to_load & mine) != 0 && number < num_free_;
-    if (begins) {
-      int stage = load_stage_ + number;
-      if (stage >= kAt.stages) stage -= kAt.stages;
-      const RowSum rows = rows_of_entries(args_, 0);
-      const u32 bytes = static_cast<u32>(num_units(piece) * kRowBytes);
-      mbarrier_arrive_expect_tx(full_ + stage, bytes);
-      bulk_copy_global_to_shared(ring_ + stage * kAt.stage_bytes,
-                                 rows.rows + piece.index * rows.row_stride_bytes +
-                                     static_cast<i64>(first_element(piece)) * bytes_of(kSpec.input),
-                                 bytes, full_ + stage);
-    }
-    const u32 begun = __ballot_sync(kAll, begins);
-    piece.to_load &= ~begun;
-    num_free_ -= __popc(begun);
-    load_stage_ += __popc(begun);
-    if (load_stage_ >= kAt.stages) load_stage_ -= kAt.stages;
-  }
-
-  /// Waits for the stage whose turn it is, which then is the next one's. Returns it.
-  MOELINK_DEVICE const u8* wait_for_stage() {
-    const u8* const stage = ring_ + stage_ * kAt.stage_bytes;
-    while (!mbarrier_try_wait_parity(full_ + stage_, parity_)) {
-      // This warp's own load is under way: it always ends.
-    }
-    ++num_free_;
-    if (++stage_ == kAt.stages) {
-      stage_ = 0;
-      parity_ ^= 1;
-    }
-    return stage;
+    const RowSum rows = rows_of_entries(args_, 0);
+    rows_.load(piece.rows, {.first = rows.rows + static_cast<i64>(first_element(piece)) * bytes_of(kSpec.input),
+                            .row_stride_bytes = rows.row_stride_bytes,
+                            .bytes = static_cast<u32>(num_units(piece) * kRowBytes)});
   }
 
   /// Adds up the piece's rows here, and sends the sum or makes the token's. Loads more meanwhile: of `next`, too.
@@ -215,9 +187,9 @@ class CombineStream {
     const int units = num_units(piece);
     float totals[kUnits][kUnit] = {};
     MOELINK_NO_UNROLL
-    for (u32 rest = piece.exist; rest != 0; rest &= rest - 1) {
-      const float weight = __shfl_sync(kAll, piece.weight, __ffs(static_cast<int>(rest)) - 1);
-      const u8* const stage = wait_for_stage();
+    for (u32 rest = piece.rows.exist; rest != 0; rest &= rest - 1) {
+      const float weight = piece.rows.weight_of(__ffs(static_cast<int>(rest)) - 1);
+      const u8* const stage = rows_.take();
       Row rows[kUnits];
       MOELINK_UNROLL
       for (int u = 0; u < kUnits; ++u) rows[u].load_scratch(stage + min_of(unit_of(u), units - 1) * kRowBytes);
@@ -228,11 +200,10 @@ class CombineStream {
         MOELINK_UNROLL
         for (int i = 0; i < kUnit; ++i) totals[u][i] = add_rn(totals[u][i], mul_rn(values[i], weight));
       }
-      ex_.sync_warp();
+      rows_.done();
       load(piece);
-      if (piece.to_load == 0) load(next);
+      if (piece.rows.to_load == 0) load(next);
     }
-    raise_flags();
     Partial partials[kUnits];
     MOELINK_UNROLL
     for (int u = 0; u < kUnits; ++u) partials[u].from_floats(totals[u]);
@@ -240,8 +211,6 @@ class CombineStream {
     send(piece, partials);
     return true;
   }
-
-  MOELINK_DEVICE int unit_of(int u) const { return ex_.lane() + u * kLanes; }
 
   MOELINK_DEVICE void send(const Piece& piece, const Partial* partials) {
     const int units = num_units(piece);
@@ -255,28 +224,12 @@ class CombineStream {
       }
       return;
     }
+    u8* const to = partial_place(spec_, args_, piece.peer, piece.row) + first_bytes;
     MOELINK_UNROLL
     for (int u = 0; u < kUnits; ++u) {
-      if (unit_of(u) < units) partials[u].store_scratch(staging_ + unit_of(u) * Units::kBytes);
+      if (unit_of(u) < units) partials[u].store(to + unit_of(u) * Units::kBytes);
     }
-    fence_proxy_async();
-    ex_.sync_warp();
-    if (ex_.lane() == 0) {
-      bulk_copy_shared_to_global(partial_place(spec_, args_, piece.peer, piece.row) + first_bytes, staging_,
-                                 static_cast<u32>(units * Units::kBytes));
-      bulk_commit_group();
-    }
-    flags_ = combine_flags(spec_, args_, piece.peer, args_.window.rank) + static_cast<i64>(piece.row) * kMaxWireParts +
-             piece.first_part;
-  }
-
-  /// The flags of what was sent last, once it has arrived; and then its place in scratch is free.
-  MOELINK_DEVICE void raise_flags() {
-    if (flags_ == nullptr) return;
-    if (ex_.lane() == 0) bulk_wait_group<0>();
-    ex_.sync_warp();
-    if (ex_.lane() < parts_of_piece()) st_release_sys(flags_ + ex_.lane(), epoch_);
-    flags_ = nullptr;
+    poster_.post(ex_, combine_flags_of(spec_, args_, piece.peer, piece.row) + piece.first_part);
   }
 
   /// False: a fault.
@@ -351,16 +304,17 @@ class CombineStream {
 
   /// The same where partials come as lines, which is rare: a launch for many tokens that finds few.
   MOELINK_DEVICE bool sum_lines(const Piece& piece, const Partial* own) const {
-    i32* const slots = reinterpret_cast<i32*>(static_cast<u8*>(ex_.scratch()) + kAt.slots) + ex_.warp() * kLanes;
+    i32* const slots = scratch<i32>(ex_, kAt.slots) + ex_.warp() * kLanes;
+    u8* const own_bytes = own_scratch();
     const int units = num_units(piece);
     slots[ex_.lane()] = piece.slot;
     MOELINK_UNROLL
     for (int u = 0; u < kUnits; ++u) {
-      if (unit_of(u) < units) own[u].store_scratch(staging_ + unit_of(u) * Units::kBytes);
+      if (unit_of(u) < units) own[u].store_scratch(own_bytes + unit_of(u) * Units::kBytes);
     }
     ex_.sync_warp();
     const bool is_there = sum_streamed_lines<S>(args_, epoch_, piece.row, slots, first_element(piece) / kUnit, units,
-                                                ex_.lane(), staging_);
+                                                ex_.lane(), own_bytes);
     ex_.sync_warp();
     return __all_sync(kAll, is_there) != 0;
   }
@@ -370,15 +324,9 @@ class CombineStream {
   const NvlinkCombineArgs& args_;
   u64 epoch_;
   bool gets_lines_;
-  Mbarrier* full_;  ///< [stages]
-  u8* staging_;
-  u8* ring_;
-  int num_free_ = kAt.stages;
-  int load_stage_ = 0;
-  int stage_ = 0;
-  u32 parity_ = 0;
-  i32 log2_pieces_;       ///< of a row
-  u64* flags_ = nullptr;  ///< of what was sent last; null: they are set
+  i32 log2_pieces_;  ///< of a row
+  Rows rows_;
+  FlagPoster poster_;
 };
 
 #else
@@ -389,6 +337,8 @@ class CombineStream {
  public:
   CombineStream(const Exec& ex, S spec, const NvlinkCombineArgs& args, u64 epoch, bool gets_lines)
       : ex_(ex), spec_(spec), args_(args), epoch_(epoch), gets_lines_(gets_lines) {}
+
+  static void prepare(const Exec&) {}
 
   template <class Order>
   bool run(Order& order) {

@@ -152,13 +152,13 @@ TEST(NvlinkCombinePlan, RowsWhosePiecesNoWarpHoldsAreLeftToTeams) {
   EXPECT_FALSE(may_combine_many({.hidden = 7168, .num_ranks = 4, .top_k = 8, .has_remotes = true}, kHopper));
 }
 
-TEST(NvlinkCombinePlan, WarpsTakeLaunchesWithMuchToReceiveAndWithShortRowsToSend) {
+TEST(NvlinkCombinePlan, WarpsTakeLaunchesWithMuchToSend) {
   const NvlinkCombineSpec long_rows{.hidden = 7168, .num_ranks = 2, .top_k = 8};
   const NvlinkCombineSpec short_rows{.hidden = 2048, .num_ranks = 2, .top_k = 8};
-  EXPECT_TRUE(takes_combine_many(short_rows, 1024, /*sends=*/true));
-  EXPECT_FALSE(takes_combine_many(short_rows, 512, /*sends=*/false));
-  EXPECT_FALSE(takes_combine_many(long_rows, 4096, /*sends=*/true));
-  EXPECT_TRUE(takes_combine_many(long_rows, 4096, /*sends=*/false));
+  EXPECT_FALSE(takes_combine_many(long_rows, 64));
+  EXPECT_TRUE(takes_combine_many(long_rows, 128));
+  EXPECT_FALSE(takes_combine_many(short_rows, 128));
+  EXPECT_TRUE(takes_combine_many(short_rows, 256));
 }
 
 }  // namespace

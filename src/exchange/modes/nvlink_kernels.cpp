@@ -93,7 +93,7 @@ NvlinkKernels::NvlinkKernels(KernelLoader& loader, const LocalDevice& limits, co
     combine_.push_back(loader.add<NvlinkCombine>(with_threads(spec, limits, whole_sms)));
     combine_many_.emplace_back();
     // On the host both would do the same.
-    const bool is_used = !limits.is_host && takes_combine_many(spec, max_tokens_, /*sends=*/false);
+    const bool is_used = !limits.is_host && takes_combine_many(spec, max_tokens_);
     if (whole_sms && is_used && may_combine_many(spec, limits)) {
       combine_many_.back() = loader.add<NvlinkCombineMany>(with_many_threads(spec, limits));
     }
@@ -218,9 +218,8 @@ void NvlinkKernels::launch_prefill(const DispatchKernels& kernels, const Dispatc
   kernels.prefill.launch({.grid = grid, .scratch_bytes = plan.scratch_bytes}, args, stream);
 }
 
-bool NvlinkKernels::combines_many(std::size_t types, i64 num_tokens, NvlinkHalf half) const {
-  return combine_many_[types].has_value() &&
-         takes_combine_many(combine_[types].spec(), num_tokens, half != NvlinkHalf::receive);
+bool NvlinkKernels::combines_many(std::size_t types, i64 num_tokens) const {
+  return combine_many_[types].has_value() && takes_combine_many(combine_[types].spec(), num_tokens);
 }
 
 void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const NvlinkBudget& budget,
@@ -229,7 +228,7 @@ void NvlinkKernels::combine(const CombineCall& call, NvlinkHalf half, const Nvli
   const NvlinkBudget now = budget_of_call(budget, limits_, call.args.max_sms, stream);
   const i32 blocks = now.sms * now.blocks_per_sm;
   apply(half, args);
-  if (combines_many(call.types, call.routing.num_tokens, half)) {
+  if (combines_many(call.types, call.routing.num_tokens)) {
     const Kernel<NvlinkCombineMany>& many = *combine_many_[call.types];
     const NvlinkCombinePlan plan = plan_nvlink_combine_many(many.spec(), call.routing.num_tokens, blocks);
     apply(plan, args);
@@ -270,7 +269,7 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
                                    ? "fp32 partials"
                                    : "partials as the expert output";
   const i32 blocks = sms * now.blocks_per_sm;
-  if (combines_many(0, num_tokens, NvlinkHalf::both)) {
+  if (combines_many(0, num_tokens)) {
     const NvlinkCombineSpec& many = combine_many_.front()->spec();
     const NvlinkCombinePlan plan = plan_nvlink_combine_many(many, num_tokens, blocks);
     return text("dispatch ", name, " ", dispatch, "\ncombine ", name, ": ", plan.grid, " blocks of ", many.threads,

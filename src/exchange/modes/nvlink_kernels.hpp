@@ -72,7 +72,7 @@ class NvlinkKernels {
   template <class Visit>
   void for_each_kernel(Visit&& visit) const;
   [[nodiscard]] bool uses_prefill() const;
-  [[nodiscard]] bool combines_many(std::size_t types, i64 num_tokens, NvlinkHalf half) const;
+  [[nodiscard]] bool combines_many(std::size_t types, i64 num_tokens) const;
   [[nodiscard]] i32 decode_blocks(const DispatchKernels& kernels, i64 num_tokens, const NvlinkBudget& budget) const;
 
   LocalDevice limits_;
