@@ -70,6 +70,8 @@ class CombineStream {
   static constexpr int kOutBytes = kUnit * bytes_of(kSpec.output);
   static constexpr int kUnits = ceil_div(kAt.piece_elements, kLanes* kUnit);  ///< of a lane
   static constexpr u32 kAll = 0xffffffffU;
+  static_assert(kSpec.threads / kLanes == kAt.warps + 1 && kAt.warps <= FlagPosts::kMostPosters,
+                "without a warp of their own, flags would never be stored");
 
  public:
   /// By the block, a block barrier before anything else.
