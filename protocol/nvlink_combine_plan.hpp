@@ -12,7 +12,7 @@ struct NvlinkCombineTuning {
   i32 teams;             ///< of a block, of kCombineTeamThreads each: as many as registers allow without spills
   i32 teams_of_many_k;   ///< the same if top_k is above 8: more indices and weights are held
   i64 late_flags_bytes;  ///< from so many bytes to send on, flags wait until the sender has summed rows of its own
-  i64 many_bytes;        ///< from so many bytes to send on NvlinkCombineMany takes over
+  i64 many_bytes;        ///< from so many bytes of partials of own tokens on, NvlinkCombineMany takes over
   i32 many_warps;        ///< of its blocks; one stores the flags of the others
   i32 many_ring_bytes;   ///< about what its blocks have in scratch
   i32 many_lag_rounds;   ///< pieces of a warp that its sums are behind what it sends
@@ -186,7 +186,8 @@ constexpr bool may_combine_many(const NvlinkCombineSpec& spec, const LocalDevice
   return spec.tp_size == 1 && !spec.has_remotes && spec.num_ranks > 1 && spec.num_ranks <= 32 && scratch.stages > 0 &&
          scratch.total <= device.max_scratch_bytes;
 }
-/// Whether it takes a call of up to so many tokens.
+/// Whether it takes a call of up to so many tokens here. What the rank has to send is not known to the host: other ranks
+/// are taken to have as many tokens.
 constexpr bool takes_combine_many(const NvlinkCombineSpec& spec, i64 num_tokens) {
   return most_partials(spec, num_tokens) * spec.hidden * bytes_of(spec.partial) >= kGpuCombineTuning.many_bytes;
 }

@@ -6,7 +6,8 @@
 // Phases of a block:
 //  1. Block 0 tells every rank how many of its entries were dropped here. Every rank signals every other, always.
 //  2. Its warps send partials of slots, and sum tokens, in one order (NOTE [order of pieces],
-//     nvlink_combine_items.cuh). A source, or this rank, may have so few tokens that partials are lines.
+//     nvlink_combine_items.cuh); the last one stores the flags of what the others have sent. A source, or this rank,
+//     may have so few tokens that partials are lines.
 //  3. Block 0 waits for the other ranks' headers, so that the kernel does not end before every rank has sent; then it
 //     counts the phases as done. If partials come as lines it does so before 2.
 //
@@ -67,11 +68,16 @@ struct NvlinkCombineMany {
   template <class Exec, class S>
   MOELINK_DEVICE static bool stream(const Exec& ex, S spec, const Args& args, const SourceCounts<Exec, S>& counts,
                                     i32 num_tokens, u64 epoch, bool gets_lines) {
+    using Pieces = CombineStream<Exec, S>;
+    if (Pieces::is_flag_warp(ex)) {
+      if (args.sends != 0) Pieces::store_flags(ex, args, epoch);
+      return true;
+    }
     const CombineWorker worker = CombineWorker::warp(ex, CombineManyScratch(spec()).warps);
     CombineSends<Exec, S> sends(worker, spec, args, counts, epoch);
     CombineSums<S> sums(worker, spec, args, num_tokens, false);
     CombineOrder<Exec, S> order(spec, args, sends, sums);
-    return CombineStream<Exec, S>(ex, spec, args, epoch, gets_lines).run(order);
+    return Pieces(ex, spec, args, epoch, gets_lines).run(order);
   }
 };
 

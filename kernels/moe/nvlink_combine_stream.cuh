@@ -54,7 +54,7 @@ MOELINK_COLD bool sum_streamed_lines(const NvlinkCombineArgs& args, u64 epoch, i
   return is_there;
 }
 
-/// The pieces of one warp, or the flags of the block's others.
+/// The pieces of one warp, or, by the block's last, the flags of the others.
 template <class Exec, class S>
 class CombineStream {
   static constexpr auto kSpec = S{}();
@@ -77,6 +77,13 @@ class CombineStream {
   /// By the block, a block barrier before anything else.
   MOELINK_DEVICE static void prepare(const Exec& ex) { clear(ex, posts_of(ex)); }
 
+  /// Whether this warp has no pieces, and stores the others' flags.
+  MOELINK_DEVICE static bool is_flag_warp(const Exec& ex) { return ex.warp() >= kAt.warps; }
+  /// By that warp, until the others have sent all that they will.
+  MOELINK_DEVICE static void store_flags(const Exec& ex, const NvlinkCombineArgs& args, u64 epoch) {
+    store_posted_flags(ex, posts_of(ex), kAt.warps, partial_parts(kSpec.hidden) >> log2_pieces_of(args), epoch);
+  }
+
   /// By the whole warp, like all that follows.
   MOELINK_DEVICE CombineStream(const Exec& ex, S spec, const NvlinkCombineArgs& args, u64 epoch, bool gets_lines)
       : ex_(ex),
@@ -84,7 +91,7 @@ class CombineStream {
         args_(args),
         epoch_(epoch),
         gets_lines_(gets_lines),
-        log2_pieces_(floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)))),
+        log2_pieces_(log2_pieces_of(args)),
         rows_(ex, scratch<Mbarrier>(ex, kAt.barriers) + ex.warp() * CombineManyScratch::kMostStages,
               scratch<u8>(ex, kAt.ring) + ex.warp() * kAt.stages * kAt.stage_bytes),
         poster_(posts_of(ex), ex.warp()) {}
@@ -92,10 +99,6 @@ class CombineStream {
   /// False: a fault.
   template <class Order>
   MOELINK_DEVICE bool run(Order& order) {
-    if (ex_.warp() >= kAt.warps) {
-      store_posted_flags(ex_, posts_of(ex_), kAt.warps, parts_of_piece(), epoch_);
-      return true;
-    }
     rows_.start();
     Piece taken, loading, found;
     bool is_whole = true;
@@ -141,6 +144,9 @@ class CombineStream {
   }
   MOELINK_DEVICE u8* own_scratch() const { return scratch<u8>(ex_, kAt.own) + ex_.warp() * kAt.own_bytes; }
 
+  MOELINK_DEVICE static i32 log2_pieces_of(const NvlinkCombineArgs& args) {
+    return floor_log2(static_cast<u32>(max_of(args.send_blocks, 1)));
+  }
   MOELINK_DEVICE u32 num_rows() const { return rows_of_entries(args_, 0).num_rows; }
   MOELINK_DEVICE bool is_slot(i64 slot) const {
     return static_cast<u64>(slot) < static_cast<u64>(args_.shape.max_tokens);
@@ -210,11 +216,11 @@ class CombineStream {
     MOELINK_UNROLL
     for (int u = 0; u < kUnits; ++u) partials[u].from_floats(totals[u]);
     if (piece.kind == Kind::summed) return sum(piece, partials);
-    send(piece, partials);
-    return true;
+    return send(piece, partials);
   }
 
-  MOELINK_DEVICE void send(const Piece& piece, const Partial* partials) {
+  /// False: a fault.
+  MOELINK_DEVICE bool send(const Piece& piece, const Partial* partials) {
     const int units = num_units(piece);
     const i64 first_bytes = static_cast<i64>(first_element(piece)) * bytes_of(kSpec.partial);
     if (kSpec.may_have_lines() && piece.kind == Kind::sent_as_lines) {
@@ -224,14 +230,16 @@ class CombineStream {
         if (unit_of(u) >= units) continue;
         partials[u].store_lines(lines, first_bytes + unit_of(u) * Units::kBytes, tag_of(epoch_));
       }
-      return;
+      return true;
     }
     u8* const to = partial_place(spec_, args_, piece.peer, piece.row) + first_bytes;
     MOELINK_UNROLL
     for (int u = 0; u < kUnits; ++u) {
       if (unit_of(u) < units) partials[u].store(to + unit_of(u) * Units::kBytes);
     }
-    poster_.post(ex_, combine_flags_of(spec_, args_, piece.peer, piece.row) + piece.first_part);
+    const WaitFor wait{.phase = FaultPhase::combine_send, .peer = piece.peer, .epoch = epoch_, .expected = epoch_};
+    return poster_.post(ex_, args_.fault, wait,
+                        combine_flags_of(spec_, args_, piece.peer, piece.row) + piece.first_part);
   }
 
   /// False: a fault.
@@ -341,6 +349,8 @@ class CombineStream {
       : ex_(ex), spec_(spec), args_(args), epoch_(epoch), gets_lines_(gets_lines) {}
 
   static void prepare(const Exec&) {}
+  static bool is_flag_warp(const Exec&) { return false; }
+  static void store_flags(const Exec&, const NvlinkCombineArgs&, u64) {}
 
   template <class Order>
   bool run(Order& order) {

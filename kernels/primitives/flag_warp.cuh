@@ -8,7 +8,9 @@
 // and its fence, at system scope, comes between that and the flags: causality is transitive. Whoever acquires a flag
 // sees what was stored before it was posted.
 // Progress: the flag warp waits for nobody outside its block; a poster waits for it only if kDepth of its posts are not
-// stored yet.
+// stored yet. That wait has a deadline. The flag warp's own needs none: a poster finishes on every path, after a fault,
+// too, and each of its waits is bounded.
+// For kernels that have a warp to spare, which then does nothing else (nvlink_combine_stream.cuh).
 #pragma once
 
 #include "moelink/protocol/types.hpp"
@@ -17,7 +19,7 @@
 
 #include "moelink/device/ptx/fence.cuh"
 #include "moelink/device/ptx/load_store.cuh"
-#include "moelink/device/ptx/scratch_word.cuh"
+#include "moelink/device/sync/wait_until.cuh"
 
 namespace moelink {
 
@@ -44,23 +46,30 @@ class FlagPoster {
  public:
   MOELINK_DEVICE FlagPoster(FlagPosts& posts, int poster) : posts_(posts), poster_(poster) {}
 
-  /// By the whole warp: `flag` and the others behind it shall tell what the warp has stored.
+  /// By the whole warp: `flag` and the others behind it shall tell what the warp has stored. `wait`: what a fault says
+  /// if earlier posts are never stored. False, in all lanes: a fault, and nothing is posted.
   template <class Exec>
-  MOELINK_DEVICE void post(const Exec& ex, u64* flag) {
+  MOELINK_DEVICE bool post(const Exec& ex, const FaultContext& fault, const WaitFor& wait, u64* flag) {
     ex.sync_warp();
+    bool has_room = true;
     if (ex.lane() == 0) {
-      while (count_ - ld_acquire_cta(&posts_.stored[poster_]) >= FlagPosts::kDepth) {
-        // The flag warp goes on.
+      has_room = wait_until(fault, wait, [&](u64& seen) {
+        seen = ld_acquire_block(&posts_.stored[poster_]);
+        return count_ - static_cast<u32>(seen) < FlagPosts::kDepth;
+      });
+      if (has_room) {
+        posts_.flags[poster_][count_ % FlagPosts::kDepth] = flag;
+        st_release_block(&posts_.posted[poster_], count_ + 1);
       }
-      posts_.flags[poster_][count_ % FlagPosts::kDepth] = flag;
-      st_release_cta(&posts_.posted[poster_], count_ + 1);
     }
-    ++count_;
+    has_room = __shfl_sync(0xffffffffU, static_cast<int>(has_room), 0) != 0;
+    if (has_room) ++count_;
+    return has_room;
   }
   /// By the whole warp, at its end.
   template <class Exec>
   MOELINK_DEVICE void finish(const Exec& ex) const {
-    if (ex.lane() == 0) st_release_cta(&posts_.posted[poster_], count_ | FlagPosts::kIsLast);
+    if (ex.lane() == 0) st_release_block(&posts_.posted[poster_], count_ | FlagPosts::kIsLast);
   }
 
  private:
@@ -78,7 +87,7 @@ MOELINK_DEVICE void store_posted_flags(const Exec& ex, FlagPosts& posts, int num
   bool is_over = false;
   MOELINK_NO_UNROLL
   while (!is_over) {
-    const u32 seen = has_poster ? ld_acquire_cta(&posts.posted[ex.lane()]) : FlagPosts::kIsLast;
+    const u32 seen = has_poster ? ld_acquire_block(&posts.posted[ex.lane()]) : FlagPosts::kIsLast;
     const u32 posted = seen & ~FlagPosts::kIsLast;
     is_over = __all_sync(kAll, seen == (stored | FlagPosts::kIsLast)) != 0;
     if (__any_sync(kAll, posted != stored) == 0) continue;
@@ -89,7 +98,7 @@ MOELINK_DEVICE void store_posted_flags(const Exec& ex, FlagPosts& posts, int num
       MOELINK_NO_UNROLL
       for (int i = 0; i < num_flags; ++i) st_relaxed_sys(flags + i, value);
     }
-    if (has_poster) st_release_cta(&posts.stored[ex.lane()], stored);
+    if (has_poster) st_release_block(&posts.stored[ex.lane()], stored);
     ex.sync_warp();
   }
 }

@@ -124,6 +124,28 @@ TEST(NvlinkOnAGpu, RankThatNeverCallsEndsTheOtherWithATimeout) {
   }
 }
 
+/// Of many tokens a warp of each block stores the flags of the others: it has to end when they do.
+TEST(NvlinkOnAGpu, RankThatNeverCombinesManyTokensEndsTheOtherWithATimeout) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";
+  const RanksShape shape{.num_ranks = 2, .num_experts = 16, .top_k = 8, .hidden = 2048, .max_tokens = 1100};
+  const RanksCall call(shape, Routes::uniform, 1, {1100, 1100});
+  const std::vector<Communicator> group = ranks_on(Device::cuda(0), shape, std::chrono::milliseconds(2000));
+  on_every_rank(group, [&](const Communicator& communicator) {
+    ExchangeRank rank(communicator, shape);
+    EXPECT_NE(rank.exchange.describe_plan(1100).find("a warp for each"), std::string::npos)
+        << rank.exchange.describe_plan(1100);
+    rank.load(call);
+    rank.batch = rank.exchange.dispatch(rank.dispatch_args(), rank.stream);
+    rank.stream.synchronize();
+    rank.exchange.check();
+    communicator.barrier();
+    if (communicator.rank() == 1) return;
+    rank.exchange.combine(rank.combine_args(), rank.stream);
+    rank.stream.synchronize();  // the kernel left in good order: the context survives
+    EXPECT_THROW(rank.exchange.check(), Error);
+  });
+}
+
 /// A launch of one block has none to relay what the proxy says; of two, one relays and one works.
 TEST(NvlinkOnAGpu, LaunchesOfOneOrTwoBlocksMatchBetweenNodes) {
   if (Device::cuda_count() == 0) GTEST_SKIP() << "needs a CUDA device; none was found";

@@ -152,7 +152,7 @@ TEST(NvlinkCombinePlan, RowsWhosePiecesNoWarpHoldsAreLeftToTeams) {
   EXPECT_FALSE(may_combine_many({.hidden = 7168, .num_ranks = 4, .top_k = 8, .has_remotes = true}, kHopper));
 }
 
-TEST(NvlinkCombinePlan, WarpsTakeLaunchesWithMuchToSend) {
+TEST(NvlinkCombinePlan, WarpsTakeCallsOfManyTokens) {
   const NvlinkCombineSpec long_rows{.hidden = 7168, .num_ranks = 2, .top_k = 8};
   const NvlinkCombineSpec short_rows{.hidden = 2048, .num_ranks = 2, .top_k = 8};
   EXPECT_FALSE(takes_combine_many(long_rows, 64));
