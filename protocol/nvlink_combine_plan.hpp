@@ -76,6 +76,7 @@ constexpr i32 combine_scratch_bytes(const NvlinkCombineSpec& spec, const LocalDe
 struct NvlinkCombinePlan {
   i32 grid = 1;
   i32 send_blocks = 1;      ///< NvlinkCombineArgs
+  i32 send_rows = 0;        ///< likewise
   i32 sum_blocks = 1;       ///< likewise
   i32 first_sum_block = 0;  ///< likewise
   i32 late_flags = 0;       ///< likewise
@@ -85,6 +86,7 @@ struct NvlinkCombinePlan {
 
 constexpr void apply(const NvlinkCombinePlan& plan, NvlinkCombineArgs& args) {
   args.send_blocks = plan.send_blocks;
+  args.send_rows = plan.send_rows;
   args.sum_blocks = plan.sum_blocks;
   args.first_sum_block = plan.first_sum_block;
   args.late_flags = plan.late_flags;
@@ -112,6 +114,7 @@ constexpr NvlinkCombinePlan plan_nvlink_combine(const NvlinkCombineSpec& spec, i
   };
   // Sends come first, since others wait for them; but a team for each sum, so that it need not wait for a send.
   plan.send_blocks = blocks_of_row(partials, teams - sums);
+  plan.send_rows = static_cast<i32>(max_of((teams - sums) / plan.send_blocks, 1L));
   plan.sum_blocks = blocks_of_row(sums, teams - partials * plan.send_blocks);
   plan.first_sum_block = static_cast<i32>(partials * plan.send_blocks % teams);
   const bool many = partials * spec.hidden * bytes_of(spec.partial) >= kGpuCombineTuning.late_flags_bytes;

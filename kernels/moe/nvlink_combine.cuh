@@ -75,6 +75,10 @@ struct NvlinkCombine {
     }
     if (is_keeper && args.sends != 0) send_combine_headers(ex, spec, args, epoch);
     CombineSends<Exec, S> sends(CombineWorker::block(ex), spec, args, counts, epoch);
+    if (is_keeper && args.sends != 0) {
+      const Remotes<S> remotes(spec, args.remote);
+      remotes.expect_pieces(ex, args.fault, remote_partial_rows(spec, args, epoch), sends.blocks_of_row());
+    }
     CombineSums<S> sums(CombineWorker::block(ex), spec, args, num_tokens, false);
     if (is_keeper && ex.thread() == 0) call.check_order(args.fault);
     bool is_whole = true;        // no fault so far

@@ -55,7 +55,6 @@ MOELINK_DEVICE void send_combine_headers(const Exec& ex, S spec, const NvlinkCom
   ex.sync_block();
   const Remotes<S> remotes(spec, args.remote);
   remotes.put_headers(ex, args.fault, kCombinePuts, epoch, sizeof(WordPair));
-  remotes.expect_pieces(ex, args.fault, remote_partial_rows(spec, args, epoch), args.send_blocks);
 }
 
 /// By block 0: waits for every rank's header and reports what it says; and for every chunk of remotes, so that

@@ -68,6 +68,16 @@ class SourceCounts {
     for (i32 group = 0; group < num_groups(); ++group) most = max_of(most, group == but ? 0 : slots(group));
     return most;
   }
+  /// All that they use together; `but`: not counted. The host sees to it that 32 bits are enough.
+  [[nodiscard]] MOELINK_DEVICE i32 total_slots(i32 but) const {
+    if (is_in_lanes()) {
+      const bool counts = ex_.lane() < num_groups() && ex_.lane() != but;
+      return static_cast<i32>(warp_sum(ex_, static_cast<u32>(counts ? as_slots(received_) : 0)));
+    }
+    i32 total = 0;
+    for (i32 group = 0; group < num_groups(); ++group) total += group == but ? 0 : slots(group);
+    return total;
+  }
   /// Whether a source has so few tokens that partials for it may be lines: the same at both ends, and no slot is past
   /// their region, whatever the tables say.
   [[nodiscard]] MOELINK_DEVICE bool has_few_tokens(i32 group) const {
@@ -116,9 +126,15 @@ class CombineSends {
     num_sources_ = spec().tp_size > 1 ? counts.num_groups() : counts.num_groups() - 1;
     may_have_lines_ = spec().may_have_lines() && !clears_lines(epoch);
     if (args.sends == 0) return;
-    // The host sees to it that 32 bits are enough.
-    num_items_ = (counts.most_slots(spec().tp_size > 1 ? -1 : own_group_) * num_sources_) << log2_blocks_;
+    const i32 but = spec().tp_size > 1 ? -1 : own_group_;
+    const i32 most_rows = counts.most_slots(but) * num_sources_;  // the host sees to it that 32 bits are enough
+    // Other ranks may have many more tokens than this one: then their rows are enough for all blocks.
+    if (args.send_rows > 0 && most_rows > args.send_rows) share_less(counts.total_slots(but));
+    num_items_ = most_rows << log2_blocks_;
   }
+
+  /// Blocks that share a row.
+  [[nodiscard]] MOELINK_DEVICE i32 blocks_of_row() const { return 1 << log2_blocks_; }
 
   /// The block's next piece; false: there is none. The same in all threads, which all ask.
   MOELINK_DEVICE bool next(S spec, CombineSend& send) {
@@ -146,6 +162,11 @@ class CombineSends {
   }
 
  private:
+  /// Fewer blocks a row, as there are so many.
+  MOELINK_DEVICE void share_less(i64 rows) {
+    MOELINK_NO_UNROLL
+    for (i64 planned = args_.send_rows; log2_blocks_ > 0 && planned < rows; planned *= 2) --log2_blocks_;
+  }
   [[nodiscard]] MOELINK_DEVICE i32 source(i32 i) const { return (own_group_ + 1 + i) % counts_.num_groups(); }
 
   const NvlinkCombineArgs& args_;

@@ -149,6 +149,7 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
       .sends = 1,
       .receives = 1,
       .send_blocks = c.send_blocks,
+      .send_rows = c.send_rows,
       .sum_blocks = c.sum_blocks,
       .first_sum_block = c.first_sum_block,
       .late_flags = c.late_flags ? 1 : 0,

@@ -39,6 +39,7 @@ struct CombineCase {
   int split = 0;        ///< 1: send and receive are launches of their own
   int grid = 2;         ///< blocks of a launch, run by as many threads
   int send_blocks = 1;  ///< NvlinkCombineArgs
+  int send_rows = 0;    ///< likewise
   int sum_blocks = 1;
   int first_sum_block = 0;
   bool late_flags = false;

@@ -4,6 +4,7 @@
 #include <barrier>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "kernels/nvlink_combine_case.hpp"
 
@@ -92,6 +93,52 @@ TEST(NvlinkCombine, RowsInPartsOfEveryBlockCountAreWhole) {
   check({.num_ranks = 4, .tp_size = 2, .tokens = {3, 5}, .hidden = 1288, .send_blocks = 2, .sum_blocks = 4});
 }
 
+/// Blocks that share a row where sources have used so many slots.
+i32 blocks_of_row(const std::vector<i32>& received, i32 rank, i32 tp_size, i32 send_blocks, i32 send_rows) {
+  const NvlinkCombineSpec spec{
+      .hidden = 7168, .num_ranks = static_cast<i32>(received.size()) * tp_size, .tp_size = tp_size, .top_k = 8};
+  std::vector<i32> slots = received;
+  NvlinkCombineArgs args{};
+  args.sends = 1;
+  args.send_blocks = send_blocks;
+  args.send_rows = send_rows;
+  args.shape.max_tokens = 4096;
+  args.tables.num_received = slots.data();
+  args.tables.source_tokens = slots.data();
+  args.window.rank = rank;
+  i32 blocks = 0;
+  BlockTeam team(1);
+  team.run(1, 0, [&](const HostExec& ex) {
+    const Runtime<NvlinkCombineSpec> runtime(spec);
+    const SourceCounts counts(ex, runtime, args);
+    blocks = CombineSends(CombineWorker::block(ex), runtime, args, counts, 1).blocks_of_row();
+  });
+  return blocks;
+}
+
+TEST(NvlinkCombine, RowsOfSourcesWithManyTokensAreSharedByFewerBlocks) {
+  EXPECT_EQ(8, blocks_of_row({1, 1, 1, 1}, 0, 1, 8, 3));
+  EXPECT_EQ(4, blocks_of_row({1, 1, 1, 2}, 0, 1, 8, 3));
+  EXPECT_EQ(8, blocks_of_row({1, 1, 1, 2}, 3, 1, 8, 3)) << "own tokens are not sent";
+  EXPECT_EQ(2, blocks_of_row({1, 4, 4, 4}, 0, 1, 8, 3));
+  EXPECT_EQ(1, blocks_of_row({1, 700, 5, 1024}, 0, 1, 8, 40));
+  EXPECT_EQ(8, blocks_of_row({1, 700, 5, 1024}, 0, 1, 8, 0)) << "no bound";
+  EXPECT_EQ(4, blocks_of_row({40, 40}, 0, 2, 8, 40)) << "members send own tokens, too";
+}
+
+TEST(NvlinkCombine, SourcesWithManyMoreTokensThanPlannedGetWholeRows) {
+  for (const int send_rows : {1, 2, 5}) {
+    check({.num_ranks = 3, .tokens = {8, 1, 3}, .hidden = 1288, .grid = 3, .send_blocks = 4, .send_rows = send_rows});
+    check({.num_ranks = 4,
+           .tp_size = 2,
+           .tokens = {8, 1},
+           .hidden = 1288,
+           .grid = 3,
+           .send_blocks = 4,
+           .send_rows = send_rows});
+  }
+}
+
 TEST(NvlinkCombine, RowsThatFoundNoRoomOrArePastTheOutputAddNothingAndAreToldHome) {
   check({.num_ranks = 3, .tokens = {8, 8, 3}, .top_k = 4, .one_in_dropped = 3}, "dropped");
   check({.num_ranks = 4, .tp_size = 2, .tokens = {8, 6}, .top_k = 4, .one_in_dropped = 1}, "all dropped");
@@ -126,6 +173,7 @@ void reuse(CombineCase c, int iterations) {
     if (!failed && ranks.rank(0).calls != 0) ranks.expect_outputs("call " + std::to_string(ranks.rank(0).calls));
     for (auto& tokens : c.tokens) tokens = draw() % 3 == 0 ? 0 : draw() % (c.max_tokens + 1);
     c.send_blocks = 1 << draw() % 2;
+    c.send_rows = static_cast<int>(draw() % 5);
     c.sum_blocks = 1 << draw() % 2;
     c.first_sum_block = static_cast<int>(draw() % 3);
     c.many = c.tp_size == 1 ? static_cast<unsigned>(draw()) : 0;  // ranks need not run the same

@@ -118,6 +118,8 @@ TEST(NvlinkCombinePlan, EverySumHasATeamOfItsOwnWhileThereAreEnough) {
     const NvlinkCombinePlan plan = plan_nvlink_combine(spec, tokens, 132, kGpu);
     EXPECT_LE(tokens * (plan.send_blocks + plan.sum_blocks), teams) << tokens;
     EXPECT_EQ(tokens * plan.send_blocks, plan.first_sum_block) << tokens;
+    EXPECT_GE(plan.send_rows, tokens) << "what was planned for must not be cut less";
+    EXPECT_LE(plan.send_rows * plan.send_blocks, teams - tokens) << tokens;
   }
   EXPECT_EQ(1, plan_nvlink_combine(spec, 4096, 132, kGpu).send_blocks);
   EXPECT_EQ(partial_parts(7168), plan_nvlink_combine(spec, 1, 132, kGpu).send_blocks);

@@ -96,6 +96,7 @@ NvlinkCombineArgs combine_args(NvlinkRank& rank, const std::vector<float>& own_r
           .sends = 1,
           .receives = 1,
           .send_blocks = 1,
+          .send_rows = 0,
           .sum_blocks = 1,
           .first_sum_block = static_cast<i32>(call % 3),
           .late_flags = rank.config.spec().has_remotes ? 0 : static_cast<i32>(mixed % 2),
