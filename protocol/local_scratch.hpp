@@ -58,6 +58,12 @@ struct RingShape {
     stage_bytes = round_up(chunk_bytes + scales, 128);
     stages = min_of(ring_bytes / stage_bytes, kMostStages);
   }
+
+  /// Of a row of `row_bytes`, which may be less than the shape was made for.
+  [[nodiscard]] MOELINK_DEVICE constexpr i32 bytes_of_chunk(i64 row_bytes, int chunk) const {
+    const i64 rest = row_bytes - static_cast<i64>(chunk) * chunk_bytes;
+    return static_cast<i32>(max_of(0L, min_of(rest, static_cast<i64>(chunk_bytes))));
+  }
 };
 
 struct PrefillScratch {

@@ -17,7 +17,7 @@ struct RowJob {
 
 /// Rows that are found together.
 struct RowBatchHead {
-  u64* flag;  ///< for the finder's raise(), when all copies have been written
+  u64* flag;  ///< for the finder's raise(), when all copies have been stored
   u64 value;  ///< likewise; 0: nobody is to be told
   i32 num_rows;
   i32 group;  ///< for whoever finds places: whose slots they are
@@ -34,7 +34,7 @@ struct PumpScratch {
   i32 jobs;      ///< RowJob[kBatches][kBatchRows]
   i32 places;    ///< i32[kBatches][kBatchRows * top_k]
   i32 weights;   ///< float[kBatches][kBatchRows * top_k]
-  i32 barriers;  ///< u64[kBatches * 3 + RingShape::kMostStages * 2]
+  i32 barriers;  ///< u64[kBatches * 3 + RingShape::kMostStages * 3]
   i32 ring;      ///< ring_bytes, 128-byte aligned
   i32 total;
 
@@ -44,7 +44,7 @@ struct PumpScratch {
         places(jobs + kBatches * kBatchRows * static_cast<i32>(sizeof(RowJob))),
         weights(places + kBatches * kBatchRows * top_k * 4),
         barriers(weights + kBatches * kBatchRows * top_k * 4),
-        ring(round_up(barriers + (3 * kBatches + 2 * RingShape::kMostStages) * 8, 128)),
+        ring(round_up(barriers + (3 * kBatches + 3 * RingShape::kMostStages) * 8, 128)),
         total(ring + ring_bytes) {}
 };
 

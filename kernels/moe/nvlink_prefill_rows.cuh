@@ -79,7 +79,7 @@ class PrefillRows {
     return false;
   }
 
-  /// By one thread, when all copies of a batch that is sent have been written.
+  /// By one thread, which has observed that all copies of a batch that is sent have been stored.
   MOELINK_DEVICE void raise(u64* flag, u64 value) const {
     if (spec_().has_remotes && flag == nullptr) {
       slots_.remotes().put_chunk(args_.local.fault, slots_.remote_rows(epoch_), static_cast<i32>(value >> 32U) - 1,

@@ -105,10 +105,7 @@ class RowRing {
     }
   }
 
-  MOELINK_DEVICE i32 chunk_bytes(int chunk) const {
-    const i64 rest = streams_.row_bytes - static_cast<i64>(chunk) * shape_.chunk_bytes;
-    return static_cast<i32>(max_of(0L, min_of(rest, static_cast<i64>(shape_.chunk_bytes))));
-  }
+  MOELINK_DEVICE i32 chunk_bytes(int chunk) const { return shape_.bytes_of_chunk(streams_.row_bytes, chunk); }
 
   /// Lane 0 begins to load the next chunk into the stage whose turn it is.
   MOELINK_DEVICE void load_next(const Exec& ex) {

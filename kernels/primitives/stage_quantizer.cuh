@@ -67,8 +67,7 @@ MOELINK_DEVICE void quantize_stages(const Exec& ex, S spec, const RowBatches<S>&
     constexpr i32 kElements = static_cast<i32>(raw_row_bytes(S{}) / 2);
     const TensorScale<format()> tensor(scale);
     u32 turn = 0;
-    int stage = 0;
-    u32 parity = 0;
+    StageCursor at;
 #pragma unroll 1
     for (u32 number = 0;; ++number) {
       barriers.wait_batch_full(number);
@@ -79,20 +78,17 @@ MOELINK_DEVICE void quantize_stages(const Exec& ex, S spec, const RowBatches<S>&
       for (i32 row = 0; row < num_rows; ++row) {
         if (is_raw(S{}, from.jobs[row])) {
           if (turn == own) {
-            u8* staged = stages + stage * shape.stage_bytes;
-            barriers.wait(barriers.stage_ready(stage), parity ^ 1);  // q of the head of this file
-            barriers.wait(barriers.stage_full(stage), parity);
+            u8* staged = stages + at.stage * shape.stage_bytes;
+            barriers.wait(barriers.stage_ready(at.stage), at.parity ^ 1);  // q of the head of this file
+            barriers.wait(barriers.stage_full(at.stage), at.parity);
             quantize_in_place<format(), element(), kElements>(ex, staged, staged + shape.chunk_bytes, tensor);
             fence_proxy_async();
             ex.sync_warp();
-            if (ex.lane() == 0) mbarrier_arrive(barriers.stage_ready(stage));
+            if (ex.lane() == 0) mbarrier_arrive(barriers.stage_ready(at.stage));
           }
           turn = turn + 1 == kWarps ? 0 : turn + 1;
         }
-        if (++stage == shape.stages) {
-          stage = 0;
-          parity ^= 1;
-        }
+        at.advance(shape.stages);
       }
       ex.sync_warp();
       if (ex.lane() == 0) mbarrier_arrive(barriers.batch_empty(number));

@@ -2,11 +2,12 @@
 //
 // NOTE [remote visibility]. Bytes go from a kernel to a remote kernel through six hands. Each takes over by acquiring
 // what the one before released:
-//  1. The block that packed a chunk: ordinary stores into the staging region by all threads, then a block barrier. If
-//     it used bulk copies into the region, each issuing thread has waited for their completion.
+//  1. The block that packed a chunk: ordinary stores into the staging region, then a barrier of the block, or one in its
+//     scratch (row_pump.cuh). If it used bulk copies into the region, each issuing thread has waited for their
+//     completion.
 //  2. Its one thread that writes the descriptor: takes a ticket, waits until the slot is free (acquires `taken`, which
 //     the proxy releases after its last read of the slot), writes the fields, and releases `mark` at system scope. A
-//     release covers all that the thread has observed: after the block barrier, the whole block's stores. So the chunk
+//     release covers all that the thread has observed: after the barrier, the whole block's stores. So the chunk
 //     is visible to the CPU and, over PCIe, to the NIC before the mark is.
 //  3. The proxy acquires `mark`, reads the fields, and rings the NIC's doorbell, which orders itself after what the CPU
 //     has acquired.

@@ -1,5 +1,6 @@
 // Test kernel: blocks pass rows on through slots. Each block sends its rows to slots, batch by batch, a flag for each,
 // and puts every second one where it belongs on the way; the block after it waits for the flags and places the others.
+// Of those placed on the way, every second one is in no slot.
 #pragma once
 
 #include "moelink/device/primitives/row_pump.cuh"
@@ -36,10 +37,16 @@ struct PumpRelay {
     RowTargets to{};
     u64 epoch = 0;
     i32 rows_per_block = 0;
+    bool places_late = false;  ///< all rows go to slots, and are placed by the block after
     i32 ring_bytes = 0;
     u64* num_lost = nullptr;  ///< blocks that waited in vain
     FaultContext fault;
   };
+
+  /// Whether a row is stored in its slot.
+  MOELINK_DEVICE static bool has_slot(i32 row_in_block, bool places_late) {
+    return places_late || row_in_block % 4 != 2;
+  }
 
   template <class Exec, class S>
   MOELINK_DEVICE static void run(const Exec& ex, S spec, const Args& args) {
@@ -78,10 +85,12 @@ struct PumpRelay {
         batch.head->flag = args.flags + first;
         batch.head->value = sends ? args.epoch : 0;
       }
-      for (i32 i = ex.lane(); i < num_rows; i += Exec::kWarpSize) batch.jobs[i] = job(first + i, sends);
+      for (i32 i = ex.lane(); i < num_rows; i += Exec::kWarpSize) {
+        batch.jobs[i] = job(first + i, sends, has_slot(row_in_block + i, args.places_late));
+      }
       for (i32 i = ex.lane(); i < num_rows * spec().top_k; i += Exec::kWarpSize) {
         const i64 entry = static_cast<i64>(first) * spec().top_k + i;
-        const bool here = ((row_in_block + i / spec().top_k) % 2 == 0) == sends;
+        const bool here = is_placed_first(row_in_block + i / spec().top_k) == sends;
         batch.places[i] = here ? args.places[entry] : -1;
         batch.weights[i] = args.weights[entry];
       }
@@ -91,7 +100,10 @@ struct PumpRelay {
 
     MOELINK_DEVICE void raise(u64* flag, u64 value) const { st_release_sys(flag, value); }
 
-    MOELINK_DEVICE RowJob job(i64 row, bool sends) const {
+    /// Whether a row is placed by the block that sends it.
+    MOELINK_DEVICE bool is_placed_first(i32 row_in_block) const { return !args.places_late && row_in_block % 2 == 0; }
+
+    MOELINK_DEVICE RowJob job(i64 row, bool sends, bool copies) const {
       u8* slot = args.slots + row * args.slot_bytes;
       const bool scales = args.input_scales != nullptr;
       if (!sends)
@@ -99,7 +111,7 @@ struct PumpRelay {
       const bool is_raw = spec().quantize != QuantFormat::none;
       return {.row = args.input + row * spec().row_bytes * spec().token_bytes_per_byte(),
               .scales = scales && !is_raw ? args.input_scales + row * spec().scale_bytes : nullptr,
-              .copy = slot,
+              .copy = copies ? slot : nullptr,
               .slot = 0};
     }
   };

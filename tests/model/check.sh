@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Model-checks the flow control of the nvlink mode: the protocol must hold, and each protocol with a rule left out must
-# not. Leaves with 77 (skipped) where there is no spin.
+# Model-checks a protocol: "nvlink", the flow control of the nvlink mode, or "pump", the warps of a block that moves
+# rows. It must hold, and each protocol with a rule left out must not. Leaves with 77 (skipped) where there is no spin.
 set -euo pipefail
 
-model="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/nvlink.pml"
+protocol=${1:?nvlink or pump}
+model="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$protocol.pml"
 command -v spin >/dev/null || { echo "skipped: no spin (apt install spin)"; exit 77; }
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
@@ -35,9 +36,23 @@ must_break() {
   [[ $errors == 1 ]] || { echo "the model does not see what it is there to see"; exit 1; }
 }
 
-must_hold "2 ranks, 3 epochs" -DRANKS=2 -DEPOCHS=3
-must_hold "2 ranks, 3 epochs, send and receive apart" -DRANKS=2 -DEPOCHS=3 -DSPLIT
-must_hold "3 ranks, 2 epochs, one sometimes without tokens" -DRANKS=3 -DEPOCHS=2 -DFIRST_WITH_TOKENS=1
-for rule in NO_COMBINE_HEADER SILENT_WITHOUT_TOKENS EARLY_LAUNCH; do
-  must_break "3 ranks, $rule" -DRANKS=3 -DEPOCHS=2 "-D$rule"
-done
+check_nvlink() {
+  must_hold "2 ranks, 3 epochs" -DRANKS=2 -DEPOCHS=3
+  must_hold "2 ranks, 3 epochs, send and receive apart" -DRANKS=2 -DEPOCHS=3 -DSPLIT
+  must_hold "3 ranks, 2 epochs, one sometimes without tokens" -DRANKS=3 -DEPOCHS=2 -DFIRST_WITH_TOKENS=1
+  for rule in NO_COMBINE_HEADER SILENT_WITHOUT_TOKENS EARLY_LAUNCH; do
+    must_break "3 ranks, $rule" -DRANKS=3 -DEPOCHS=2 "-D$rule"
+  done
+}
+
+check_pump() {
+  local quantizes=(-DSENDERS=1 -DQUANTIZERS=1 -DRAW=3 -DTOTAL=3)
+  must_hold "2 senders, 4 batches" -DSENDERS=2 -DTOTAL=4
+  must_hold "1 sender, 1 quantizer, 3 batches" "${quantizes[@]}"
+  for rule in NO_STAGE_SENT SKIPPING FLAG_AT_ONCE; do
+    must_break "2 senders, $rule" -DSENDERS=2 -DTOTAL=3 "-D$rule"
+  done
+  must_break "1 sender, 1 quantizer, UNQUANTIZED" "${quantizes[@]}" -DUNQUANTIZED
+}
+
+"check_$protocol"
