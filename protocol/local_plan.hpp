@@ -25,6 +25,12 @@ struct LocalTuning {
   i32 combine_blocks_per_sm;  ///< registers are bounded so that so many fit
   // Decode up to so many tokens * top_k and experts: every block reads all ids and sums all counts.
   i32 decode_max_entries;
+  // The same where tokens are so short that a block of prefill has little to copy, and experts so few that four blocks of
+  // decode fit an SM (128; with 256 three).
+  i32 decode_max_short_entries;
+  i32 decode_max_short_tokens;  ///< a block each
+  i32 short_token_bytes;
+  i32 decode_max_short_experts;
   i32 decode_max_experts;
   // Prefill without grid barriers up to so many tokens * top_k and experts: every block counts all ids.
   i32 every_block_counts_max_entries;
@@ -41,6 +47,10 @@ inline constexpr LocalTuning kGpuTuning{.decode_threads = 256,
                                         .combine_threads = 128,
                                         .combine_blocks_per_sm = 4,
                                         .decode_max_entries = 2048,
+                                        .decode_max_short_entries = 4096,
+                                        .decode_max_short_tokens = 512,
+                                        .short_token_bytes = 4096,
+                                        .decode_max_short_experts = 256,
                                         .decode_max_experts = 1024,
                                         .every_block_counts_max_entries = 16384,
                                         .every_block_counts_max_experts = 1024,
@@ -55,6 +65,10 @@ inline constexpr LocalTuning kHostTuning{.decode_threads = 1,
                                          .combine_threads = 1,
                                          .combine_blocks_per_sm = 1,
                                          .decode_max_entries = 512,
+                                         .decode_max_short_entries = 0,
+                                         .decode_max_short_tokens = 0,
+                                         .short_token_bytes = 0,
+                                         .decode_max_short_experts = 0,
                                          .decode_max_experts = kMaxExperts,
                                          .every_block_counts_max_entries = 0,
                                          .every_block_counts_max_experts = 0,
@@ -120,7 +134,13 @@ constexpr i32 grid_for(i64 items, const LocalDevice& device, i32 max_sms) {
 /// The most tokens that dispatch still takes as decode; -1: never, not even none.
 constexpr i64 max_decode_tokens(const LocalDispatchSpec& spec, const LocalDevice& device) {
   const LocalTuning& tuning = tuning_for(device);
-  return spec.num_experts <= tuning.decode_max_experts ? tuning.decode_max_entries / spec.top_k : -1;
+  if (spec.num_experts > tuning.decode_max_experts) return -1;
+  // Not of replicated inputs: one block hashes all entries.
+  const bool is_short = spec.token_bytes() <= tuning.short_token_bytes && !spec.is_part &&
+                        spec.num_experts <= tuning.decode_max_short_experts;
+  const i32 most = tuning.decode_max_entries / spec.top_k;
+  if (!is_short) return most;
+  return max_of(most, min_of(tuning.decode_max_short_entries / spec.top_k, tuning.decode_max_short_tokens));
 }
 
 /// The spec of a variant: block sizes are chosen here.
@@ -155,7 +175,7 @@ constexpr LocalDispatchPlan plan_dispatch(const LocalDispatchSpec& spec, i64 num
     // A block to spare publishes what is known about experts.
     const i64 spare = device.is_host ? 0 : 1;
     plan.grid = grid_for(num_tokens * plan.parts + spare, device, max_sms);
-    plan.scratch_bytes = DecodeScratch(spec.num_experts, static_cast<i32>(num_tokens) * spec.top_k).total;
+    plan.scratch_bytes = DecodeScratch(spec.num_experts).total;
     return plan;
   }
   plan.variant = reuse_routing ? DispatchVariant::move : DispatchVariant::prefill;

@@ -8,16 +8,18 @@
 namespace moelink {
 
 struct DecodeScratch {
-  i32 counts;   ///< u32[num_experts]
-  i32 codes;    ///< u16[entries], readable to a multiple of 16 bytes
+  i32 below;    ///< u32[num_experts + 2]: entries of each expert before the block's token; ids out of range; skipped
+  i32 others;   ///< u32[num_experts + 2]: all other entries
+  i32 codes;    ///< u16[top_k]: counters of the block's token's entries, readable to a multiple of 16 bytes
   i32 rows;     ///< i32[top_k] of the block's token
   i32 weights;  ///< float[top_k] of the block's token
   i32 total;
 
-  MOELINK_DEVICE constexpr DecodeScratch(i32 num_experts, i32 num_entries)
-      : counts(0),
-        codes(round_up(num_experts * 4, 16)),
-        rows(codes + round_up(num_entries * 2, 16)),
+  MOELINK_DEVICE constexpr explicit DecodeScratch(i32 num_experts)
+      : below(0),
+        others(round_up((num_experts + 2) * 4, 16)),
+        codes(others * 2),
+        rows(codes + kMaxTopK * 2),
         weights(rows + kMaxTopK * 4),
         total(weights + kMaxTopK * 4) {}
 };
@@ -73,9 +75,9 @@ struct PrefillScratch {
   static constexpr i32 kFirstBatch = 128;
   static constexpr i32 kBatch = 1024;
 
-  i32 experts;    ///< u32[num_experts + 1]: this block's entries of each expert, then the next row of each; ids out of
-                  ///< range
-  i32 totals;     ///< u32[num_experts + 1]: all entries of each expert, if every block counts; ids out of range
+  i32 experts;    ///< u32[num_experts + 2]: this block's entries of each expert, then the next row of each; ids out of
+                  ///< range; skipped
+  i32 totals;     ///< u32[num_experts + 2]: all entries of each expert, if every block counts; likewise
   i32 warp_sums;  ///< u32[32]
   i32 rows;       ///< i32[2 * kBatch]
   i32 weights;    ///< float[2 * kBatch]
@@ -85,7 +87,7 @@ struct PrefillScratch {
 
   MOELINK_DEVICE constexpr PrefillScratch(i32 num_experts, bool every_block_counts, i32 ring_bytes)
       : experts(0),
-        totals(round_up((num_experts + 1) * 4, 16)),
+        totals(round_up((num_experts + 2) * 4, 16)),
         warp_sums(totals * (every_block_counts ? 2 : 1)),
         rows(warp_sums + 32 * 4),
         weights(rows + 2 * kBatch * 4),

@@ -2,9 +2,9 @@
 //
 // A block has one part of one token's row (or, if the grid is smaller, one after the other). Every block
 //  1. begins to load its part of the row; nothing is waited for,
-//  2. reads all ids and counts them per expert in its scratch,
+//  2. reads all ids and counts them per expert in its scratch, those before its token apart,
 //  3. finds the row of each of its token's k entries: rows of the experts below, and earlier entries of the same expert
-//     (one warp an entry),
+//     (one warp an entry). For its next token, if it has one, the entries in between are counted again,
 //  4. stores its part to those rows; the token's first part also stores scales and what is known about the entries,
 //  5. marks the pads of some of the experts. The last block publishes offsets, counts, the token count, data errors and
 //     the phase. A grid with a block to spare has it do nothing else: late stores are what a kernel's end waits for.
@@ -76,21 +76,23 @@ struct LocalDecode {
   static constexpr const char* kName = "LocalDecode";
   static constexpr const char* kHeader = "moelink/device/moe/local_decode.cuh";
 
-  static constexpr int kIdsAtOnce = 4;  ///< of one thread
+  static constexpr int kIdsAtOnce = 8;  ///< of one thread
   using Ids = IdBatch<kIdsAtOnce>;
 
   /// The block's scratch, as pointers.
   struct Scratch {
-    u32* counts;
+    u32* below;
+    u32* others;
     u16* codes;
     i32* rows;
     float* weights;
 
     template <class Exec, class S>
-    MOELINK_DEVICE Scratch(const Exec& ex, S spec, const Args& args) {
-      const DecodeScratch at(spec().num_experts, args.num_tokens * spec().top_k);
+    MOELINK_DEVICE Scratch(const Exec& ex, S spec) {
+      const DecodeScratch at(spec().num_experts);
       u8* base = static_cast<u8*>(ex.scratch());
-      counts = reinterpret_cast<u32*>(base + at.counts);
+      below = reinterpret_cast<u32*>(base + at.below);
+      others = reinterpret_cast<u32*>(base + at.others);
       codes = reinterpret_cast<u16*>(base + at.codes);
       rows = reinterpret_cast<i32*>(base + at.rows);
       weights = reinterpret_cast<float*>(base + at.weights);
@@ -121,14 +123,20 @@ struct LocalDecode {
     const i32 given_tokens = load_token_count(args);
     const i32 num_tokens = clamp_token_count(args, given_tokens);
 
-    const Scratch scratch(ex, spec, args);
-    if (Roles::routes()) count_entries(router, spec, args, num_tokens * spec().top_k, ids, scratch);
+    const Scratch scratch(ex, spec);
+    const i32 end = num_tokens * spec().top_k;
+    i32 counted = ex.block() < num_items ? ex.block() >> shape.log2_parts : 0;  // the token that `below` is before
+    if (Roles::routes()) count_entries(router, spec, args, end, counted * spec().top_k, ids, scratch);
     for (i32 index = ex.block(); index < num_items; index += ex.num_blocks()) {
       const i32 token = index >> shape.log2_parts;
-      if (index != ex.block()) load(index);
+      if (index != ex.block()) {
+        load(index);
+        if (Roles::routes() && token < num_tokens) go_on(router, spec, args, counted, token, scratch);
+        counted = token;
+      }
       if (Roles::moves()) part.quantize(mover, part_spec);
       if (Roles::routes()) {
-        find_rows(router, spec, args, token, scratch);
+        find_rows(router, spec, args, scratch);
         weights.store(router, spec, scratch.weights);
       }
       ex.sync_block();
@@ -139,11 +147,14 @@ struct LocalDecode {
       if (index + ex.num_blocks() < num_items) ex.sync_block();
     }
     if (Roles::kApart && ex.block() >= num_items) ex.sync_block();  // its halves have not met yet
-    if (has_pads(args)) fill_all_pads(ex, spec, args, scratch.counts);
+    if (!has_pads(args) && !is_last) return;
+    if (ex.block() < num_items) add_up(ex, spec, scratch);  // else nothing is below
+    const u32* totals = scratch.others;
+    if (has_pads(args)) fill_all_pads(ex, spec, args, totals);
     if (is_last) {
-      const u32 dropped = publish_experts(ex, spec, args, scratch.counts);
+      const u32 dropped = publish_experts(ex, spec, args, totals);
       report_dropped(ex, spec, args, dropped, reinterpret_cast<u32*>(scratch.rows));
-      report_out_of_range(ex, spec, args, scratch.codes);
+      if (ex.thread() == 0) report(&args.status->ids_out_of_range, totals[spec().num_experts]);
       if (spec().is_part) digest_all(ex, spec, args, num_tokens, reinterpret_cast<u32*>(scratch.rows));
       if (ex.thread() == 0) publish_token_count(args, given_tokens, num_tokens);
       phase.advance(args.status);
@@ -151,55 +162,74 @@ struct LocalDecode {
   }
 
  private:
-  /// All ids as codes, and how many there are of each expert. Entries from `end` on are skipped. `ids`: the thread's
-  /// first, under way.
+  /// Counts the entries before `end` per expert: those before `first_own`, and the others. Also finds the codes of the
+  /// token that begins there. `ids`: the thread's first, under way.
   template <class Exec, class S>
-  MOELINK_DEVICE static void count_entries(const Exec& ex, S spec, const Args& args, i32 end, Ids& ids,
+  MOELINK_DEVICE static void count_entries(const Exec& ex, S spec, const Args& args, i32 end, i32 first_own, Ids& ids,
                                            const Scratch& scratch) {
-    const i32 bound = args.num_tokens * spec().top_k;
     const i32 step = ex.num_threads();
-    clear_words(ex, scratch.counts, spec().num_experts);
+    clear_words(ex, scratch.below, spec().num_experts + 2);
+    clear_words(ex, scratch.others, spec().num_experts + 2);
     ex.sync_block();
-    for (i32 first = ex.thread(); first < bound;) {
+    for (i32 first = ex.thread(); first < end;) {
       MOELINK_UNROLL
       for (int i = 0; i < kIdsAtOnce; ++i) {
         const i32 entry = first + i * step;
-        if (entry >= bound) break;
-        const u16 code = entry < end ? code_of(spec, args, ids.ids[i]) : kSkippedCode;
-        scratch.codes[entry] = code;
-        if (code < spec().num_experts) scratch_add(ex, &scratch.counts[code], 1);
+        if (entry >= end) break;
+        const u32 code = counter_of(spec, args, ids.get(i, args.id_bytes));
+        const u32 k = static_cast<u32>(entry - first_own);
+        if (k < static_cast<u32>(spec().top_k)) scratch.codes[k] = static_cast<u16>(code);
+        scratch_add(ex, &(entry < first_own ? scratch.below : scratch.others)[code], 1);
       }
       first += kIdsAtOnce * step;
-      ids.load(args.expert_ids, args.id_bytes, first, step, bound);
+      ids.load(args.expert_ids, args.id_bytes, first, step, end);
     }
     ex.sync_block();
   }
 
-  /// The rows of one token's entries, or -1: one warp an entry.
+  /// From counts and codes as of token `from` to those of token `to`, a later one or the same. A block barrier after the
+  /// last use of them.
   template <class Exec, class S>
-  MOELINK_DEVICE static void find_rows(const Exec& ex, S spec, const Args& args, i32 token, const Scratch& scratch) {
+  MOELINK_DEVICE static void go_on(const Exec& ex, S spec, const Args& args, i32 from, i32 to, const Scratch& scratch) {
+    const i32 first_own = to * spec().top_k;
+    const i32 end = first_own + spec().top_k;
+    MOELINK_NO_UNROLL
+    for (i32 entry = from * spec().top_k + ex.thread(); entry < end; entry += ex.num_threads()) {
+      const u32 code = counter_of(spec, args, load_id(args, entry));
+      if (entry >= first_own) {
+        scratch.codes[entry - first_own] = static_cast<u16>(code);
+      } else {
+        scratch_add(ex, &scratch.below[code], 1);
+        scratch_add(ex, &scratch.others[code], ~0U);
+      }
+    }
+    ex.sync_block();
+  }
+
+  /// By the block: adds the entries below to the others.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void add_up(const Exec& ex, S spec, const Scratch& scratch) {
+    for (i32 e = ex.thread(); e <= spec().num_experts; e += ex.num_threads()) scratch.others[e] += scratch.below[e];
+    ex.sync_block();
+  }
+
+  /// The rows of the token's entries, or -1: one warp an entry.
+  template <class Exec, class S>
+  MOELINK_DEVICE static void find_rows(const Exec& ex, S spec, const Args& args, const Scratch& scratch) {
     const RowLimits limits(args);
     for (i32 k = ex.warp(); k < spec().top_k; k += ex.num_warps()) {
-      const i32 entry = token * spec().top_k + k;
-      const u16 code = scratch.codes[entry];
+      const u16 code = scratch.codes[k];
       // Also for a code that is no expert's: a branch would wait for it.
-      u32 rows_before = count_equal(ex, scratch.codes, entry, code);
-      if (limits.packed()) rows_before += rows_of_experts_below(ex, spec, scratch.counts, code, limits.alignment);
-      const u32 place = warp_sum(ex, rows_before) + (limits.packed() ? 0 : limits.first(code, 0));
+      u32 rows_before = count_equal(ex, scratch.codes, k, code);
+      if (limits.packed()) {
+        rows_before += sum_aligned_pairs(ex, scratch.below, scratch.others, spec().num_experts, code, limits.alignment);
+      }
+      const u32 of_earlier_tokens = scratch.below[min_of<i32>(code, spec().num_experts)];
+      const u32 place = warp_sum(ex, rows_before) + of_earlier_tokens + (limits.packed() ? 0 : limits.first(code, 0));
       const bool kept = code < spec().num_experts && place < limits.end(code);
       const i32 row = kept ? static_cast<i32>(place) : -1;
       if (ex.lane() == 0) scratch.rows[k] = row;
     }
-  }
-
-  /// This lane's share.
-  template <class Exec, class S>
-  MOELINK_DEVICE static u32 rows_of_experts_below(const Exec& ex, S spec, const u32* counts, u16 code, u32 alignment) {
-    if constexpr (Exec::kIsDevice) {
-      constexpr int kExperts = spec().num_experts;
-      if constexpr (kExperts <= 512) return sum_aligned_of<kExperts>(ex, counts, code, alignment);
-    }
-    return sum_aligned(ex, counts, min_of<i32>(code, spec().num_experts), alignment);
   }
 
   template <class Exec, class S>
@@ -207,15 +237,8 @@ struct LocalDecode {
                                              const TokenWeights<Exec>& weights, const Scratch& scratch) {
     for (i32 k = ex.thread(); k < spec().top_k; k += ex.num_threads()) {
       const i32 entry = token * spec().top_k + k;
-      publish_entry(args, entry, scratch.rows[k], scratch.codes[entry], weights.get(k));
+      publish_entry(args, entry, scratch.rows[k], scratch.codes[k], weights.get(k));
     }
-  }
-
-  template <class Exec, class S>
-  MOELINK_DEVICE static void report_out_of_range(const Exec& ex, S spec, const Args& args, const u16* codes) {
-    if (ex.warp() != 0) return;
-    const u32 sum = warp_sum(ex, count_equal(ex, codes, args.num_tokens * spec().top_k, kOutOfRangeCode));
-    if (ex.lane() == 0) report(&args.status->ids_out_of_range, sum);
   }
 };
 

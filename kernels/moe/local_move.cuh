@@ -31,7 +31,9 @@ struct LocalMove {
                  reinterpret_cast<float*>(scratch + at.weights));
     } else {
       TokenRows<Exec, S> token_rows(spec, args, at, scratch, TokenRange(ex, num_tokens));
-      token_rows.move(ex, Finder{args, total_rows(spec, args)});
+      const Finder finder{args, total_rows(spec, args)};
+      auto some = token_rows.begin(ex, finder);
+      token_rows.move(ex, finder, some);
     }
     if (args.zero_pads != 0 && has_pads(args)) clear_pads(ex, spec, args);
     // Nothing is dropped anew.

@@ -42,7 +42,7 @@ class FewTokens {
         const i32 entry = first + i * step;
         if (entry >= bound) break;
         const i32 token = entry / spec_().top_k;
-        const u16 code = entry < end ? experts.code(ids.ids[i], token) : kSkippedCode;
+        const u16 code = entry < end ? experts.code(ids.get(i, args_.local.id_bytes), token) : kSkippedCode;
         codes[entry] = code;
         if (code >= spec_().num_experts) continue;
         scratch_add(ex, &counts[code], 1);

@@ -19,6 +19,15 @@ MOELINK_DEVICE u16 code_of(S spec, const LocalDispatchArgs& args, const IdWords&
   return id.code(spec().num_experts);
 }
 
+/// The same as a counter: beyond those of this rank's experts, num_experts counts ids out of range, num_experts + 1 what
+/// is skipped.
+template <class S>
+MOELINK_DEVICE u32 counter_of(S spec, const LocalDispatchArgs& args, const IdWords& id) {
+  const u32 here = static_cast<u32>(spec().num_experts);
+  if (!spec().is_part) return id.counter(here);
+  return id.counter(static_cast<u32>(args.num_global_experts), static_cast<u32>(args.first_expert), here);
+}
+
 MOELINK_DEVICE float load_weight(const LocalDispatchArgs& args, i64 entry) {
   return args.weights == nullptr ? 1.0F : args.weights[entry];
 }

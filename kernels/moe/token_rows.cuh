@@ -46,7 +46,8 @@ struct Placement {
   float weight = 1.0F;
 };
 
-/// Finds the rows of a range of tokens and moves rows and scales there, batch by batch.
+/// Finds the rows of a range of tokens and moves rows and scales there, batch by batch. begin() only reads, so that it
+/// can come before anything is known about places; move() then does all the rest.
 ///
 /// `Finder` has `load(entry) -> Loaded`, which only reads, and `place(entry, Loaded) -> Placement`, which all lanes of
 /// one warp call for entries in order (entry -1: this lane has none).
@@ -59,9 +60,13 @@ template <class Exec, class S>
 class TokenRows {
   static constexpr int kBatch = PrefillScratch::kBatch;
   static constexpr int kLanes = Exec::kWarpSize;
-  static constexpr int kMovers = Exec::kIsDevice ? 2 : 1;  ///< warps: the copier and the finder (host: one does both)
+  /// Of rows, read before places are known: enough to hide the first way to memory, few enough for nobody to queue
+  /// behind them (docs/decisions/0003-decode-routing.md).
+  static constexpr i32 kEarlyBytes = 32 << 10;
 
  public:
+  static constexpr int kMovers = Exec::kIsDevice ? 2 : 1;  ///< warps: the copier and the finder (host: one does both)
+
   /// `scratch`: the block's, carved by `at`.
   MOELINK_DEVICE TokenRows(S spec, const LocalDispatchArgs& args, const PrefillScratch& at, u8* scratch,
                            TokenRange range)
@@ -77,27 +82,49 @@ class TokenRows {
   /// Warps, from the first, that move() keeps busy to the end.
   MOELINK_DEVICE int busy_warps(const Exec& ex) const { return weighted() || quantizes() ? ex.num_warps() : kMovers; }
 
-  /// The warp whose lanes alone call Finder::place().
+  /// The warp, one of the movers, whose lanes alone call Finder::place().
   MOELINK_DEVICE int finding_warp() const { return weighted() || quantizes() ? 0 : kMovers - 1; }
 
-  /// By the block.
+  /// Some entries of a batch, as loaded by a lane of the warp that finds.
   template <class Finder>
-  MOELINK_DEVICE void move(const Exec& ex, const Finder& finder) {
+  struct Some {
+    static constexpr int kEach = 4;
+    static constexpr int kEntries = kEach * kLanes;
+    typename Finder::Loaded loaded[kEach];
+  };
+
+  /// By the block, of which the movers begin to read what the first rows need.
+  template <class Finder>
+  MOELINK_DEVICE Some<Finder> begin(const Exec& ex, const Finder& finder) {
+    Some<Finder> first;
+    if (ex.warp() == finding_warp()) load(ex, finder, range_.first, 0, first);
+    if (rings() && ex.warp() == 0) ring_.start(ex, kEarlyBytes);
+    return first;
+  }
+
+  /// By the block, instead of move().
+  MOELINK_DEVICE void abandon(const Exec& ex) const {
+    if (rings() && ex.warp() == 0) ring_.abandon(ex);
+  }
+
+  /// By the block. `some`: from begin().
+  template <class Finder>
+  MOELINK_DEVICE void move(const Exec& ex, const Finder& finder, Some<Finder>& some) {
     if (weighted()) {
       for (i32 token = range_.first; token < range_.end; token += batch_tokens(token)) {
-        if (ex.warp() == 0) find(ex, finder, token, 0);
+        if (ex.warp() == 0) find(ex, finder, token, 0, some);
         ex.sync_block();
         for (i32 t = 0; t < batch_tokens(token); ++t) copy_weighted(ex, token + t, t * spec_().top_k);
         ex.sync_block();
       }
       return;
     }
-    if (quantizes()) return move_quantized(ex, finder);
+    if (quantizes()) return move_quantized(ex, finder, some);
     if (ex.warp() >= kMovers) return;
     const bool copies = ex.warp() == 0;
     const bool finds = ex.warp() == finding_warp();
-    if (copies) ring_.start(ex);
-    if (finds) find(ex, finder, range_.first, 0);
+    if (finds) find(ex, finder, range_.first, 0, some);
+    if (copies) ring_.fill(ex);
     ex.sync_first_warps(kMovers);
     int half = 0;
     for (i32 token = range_.first; token < range_.end;) {
@@ -108,7 +135,7 @@ class TokenRows {
       }
       token += num_tokens;
       half ^= 1;
-      if (finds) find(ex, finder, token, half);
+      if (finds) find(ex, finder, token, half, some);
       ex.sync_first_warps(kMovers);
     }
     if (copies) ring_.finish(ex);
@@ -117,31 +144,39 @@ class TokenRows {
  private:
   MOELINK_DEVICE bool weighted() const { return spec_().weighted != Element::none; }
   MOELINK_DEVICE bool quantizes() const { return spec_().quantize != QuantFormat::none; }
+  MOELINK_DEVICE bool rings() const { return !weighted() && !quantizes(); }
   /// Tokens of the batch that begins at `token`.
   MOELINK_DEVICE i32 batch_tokens(i32 token) const {
     const i32 entries = token == range_.first ? PrefillScratch::kFirstBatch : kBatch;
-    return min_of(entries / spec_().top_k, range_.end - token);
+    return max_of(min_of(entries / spec_().top_k, range_.end - token), 0);
+  }
+
+  /// By the warp that finds: begins to read entries of the batch that begins at `first_token`, from its `first` on.
+  template <class Finder>
+  MOELINK_DEVICE void load(const Exec& ex, const Finder& finder, i32 first_token, int first, Some<Finder>& some) const {
+    const int num_entries = batch_tokens(first_token) * spec_().top_k;
+    const i64 first_entry = static_cast<i64>(first_token) * spec_().top_k;
+    MOELINK_UNROLL
+    for (int i = 0; i < Some<Finder>::kEach; ++i) {
+      const int slot = first + i * kLanes + ex.lane();
+      if (slot < num_entries) some.loaded[i] = finder.load(first_entry + slot);
+    }
   }
 
   /// Rows and weights of a batch's entries into one half of the scratch; scales that the ring does not carry to their
-  /// rows.
+  /// rows. `some`: for the first batch its first entries.
   template <class Finder>
-  MOELINK_DEVICE void find(const Exec& ex, const Finder& finder, i32 first_token, int half) {
-    constexpr int kAtOnce = 4;
-    const int num_entries = max_of(batch_tokens(first_token), 0) * spec_().top_k;
+  MOELINK_DEVICE void find(const Exec& ex, const Finder& finder, i32 first_token, int half, Some<Finder>& some) {
+    const int num_entries = batch_tokens(first_token) * spec_().top_k;
     const i64 first_entry = static_cast<i64>(first_token) * spec_().top_k;
-    for (int first = 0; first < num_entries; first += kAtOnce * kLanes) {
-      typename Finder::Loaded loaded[kAtOnce];
+    for (int first = 0; first < num_entries; first += Some<Finder>::kEntries) {
+      if (first != 0 || first_token != range_.first) load(ex, finder, first_token, first, some);
       MOELINK_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int slot = first + i * kLanes + ex.lane();
-        if (slot < num_entries) loaded[i] = finder.load(first_entry + slot);
-      }
-      MOELINK_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (int i = 0; i < Some<Finder>::kEach; ++i) {
+        if (first + i * kLanes >= num_entries) break;
         const int slot = first + i * kLanes + ex.lane();
         const i64 entry = slot < num_entries ? first_entry + slot : -1;
-        const Placement placement = finder.place(ex, entry, loaded[i]);
+        const Placement placement = finder.place(ex, entry, some.loaded[i]);
         if (entry < 0) continue;
         rows_[half * kBatch + slot] = placement.row;
         if (weighted()) weights_[half * kBatch + slot] = placement.weight;
@@ -151,10 +186,10 @@ class TokenRows {
   }
 
   template <class Finder>
-  MOELINK_DEVICE void move_quantized(const Exec& ex, const Finder& finder) {
+  MOELINK_DEVICE void move_quantized(const Exec& ex, const Finder& finder, Some<Finder>& some) {
     const QuantizedTokens<Exec, S> tokens(spec_, args_);
     const bool finds = ex.warp() == 0;
-    if (finds) find(ex, finder, range_.first, 0);
+    if (finds) find(ex, finder, range_.first, 0, some);
     ex.sync_block();
     int half = 0;
     for (i32 token = range_.first; token < range_.end;) {
@@ -163,14 +198,14 @@ class TokenRows {
       const bool is_last = token + num_tokens >= range_.end;
       const i32 num_finders = Exec::kIsDevice && !is_last ? 1 : 0;
       if (num_finders != 0 && finds) {
-        find(ex, finder, token + num_tokens, half ^ 1);
+        find(ex, finder, token + num_tokens, half ^ 1, some);
       } else {
         tokens.move(ex, token, num_tokens, rows_ + half * kBatch, ex.warp() - num_finders,
                     ex.num_warps() - num_finders);
       }
       token += num_tokens;
       half ^= 1;
-      if (!Exec::kIsDevice) find(ex, finder, token, half);
+      if (!Exec::kIsDevice) find(ex, finder, token, half, some);
       ex.sync_block();
     }
   }

@@ -3,8 +3,9 @@
 // caches if `streaming`.
 //
 //   RowRing<Exec> ring(rows, shape, barriers, stages, first_token, end_token);
-//   ring.start(ex);          // by one warp
-//   ring.place(ex, places);  // by the same warp, once per token, in order
+//   ring.start(ex, bytes);   // by one warp: begins to load the first rows
+//   ring.fill(ex);           // by the same warp: and as many more as there is room for
+//   ring.place(ex, places);  // once per token, in order
 //   ring.finish(ex);
 //
 // A stage goes round: free -> (bulk load, completes on its barrier) -> full -> (bulk stores, one per place) -> read by
@@ -52,19 +53,32 @@ class RowRing {
         shape_(shape),
         barriers_(static_cast<Mbarrier*>(barriers)),
         stages_(stages),
+        first_token_(first_token),
         load_token_(first_token),
         end_token_(end_token) {}
 
-  /// By one warp: begins to load the first rows.
-  MOELINK_DEVICE void start(const Exec& ex) {
-    if (ex.lane() == 0) {
+  /// By one warp: begins to load the first rows, about `bytes` of them.
+  MOELINK_DEVICE void start(const Exec& ex, i32 bytes) {
 #pragma unroll 1
-      for (int s = 0; s < shape_.stages; ++s) mbarrier_init(&barriers_[s], 1);
-      fence_mbarrier_init();
-    }
-#pragma unroll 1
-    for (int s = 0; s < shape_.stages; ++s) load_next(ex);
+    for (int s = ex.lane(); s < shape_.stages; s += Exec::kWarpSize) mbarrier_init(&barriers_[s], 1);
+    fence_mbarrier_init();
     ex.sync_warp();
+#pragma unroll 1
+    while (filled_ < shape_.stages && filled_ * shape_.stage_bytes < bytes) fill_next(ex);
+  }
+
+  /// By the same warp, before place(): begins to load what the ring has room for.
+  MOELINK_DEVICE void fill(const Exec& ex) {
+#pragma unroll 1
+    while (filled_ < shape_.stages) fill_next(ex);
+    ex.sync_warp();
+  }
+
+  /// By the same warp, instead of place(): waits for what has begun.
+  MOELINK_DEVICE void abandon(const Exec&) const {
+    const int num_loaded = static_cast<int>(min_of<i64>(filled_, (end_token_ - first_token_) * shape_.chunks_per_row));
+#pragma unroll 1
+    for (int s = 0; s < num_loaded; ++s) wait_full(s, 0);
   }
 
   /// By the same warp: the next token's row goes to every places[k] >= 0, k < num_places <= 32 (block scratch).
@@ -107,6 +121,11 @@ class RowRing {
 
   MOELINK_DEVICE i32 chunk_bytes(int chunk) const { return shape_.bytes_of_chunk(streams_.row_bytes, chunk); }
 
+  MOELINK_DEVICE void fill_next(const Exec& ex) {
+    load_next(ex);
+    ++filled_;
+  }
+
   /// Lane 0 begins to load the next chunk into the stage whose turn it is.
   MOELINK_DEVICE void load_next(const Exec& ex) {
     if (load_token_ >= end_token_) return;
@@ -136,8 +155,10 @@ class RowRing {
   RingShape shape_;
   Mbarrier* barriers_;
   u8* stages_;
+  i64 first_token_;
   i64 load_token_;
   i64 end_token_;
+  int filled_ = 0;  ///< stages that start() and fill() have given something to load, if there was
   int load_chunk_ = 0;
   int load_stage_ = 0;
   int stage_ = 0;
@@ -153,7 +174,9 @@ class RowRing {
   RowRing(const RowStreams& streams, const RingShape&, void*, u8*, i64 first_token, i64)
       : streams_(streams), token_(first_token) {}
 
-  void start(const Exec&) {}
+  void start(const Exec&, i32) {}
+  void fill(const Exec&) {}
+  void abandon(const Exec&) const {}
   void place(const Exec&, const i32* places, int num_places) {
     const u8* token = streams_.tokens + token_ * streams_.token_stride_bytes;
     for (int k = 0; k < num_places; ++k) {

@@ -43,21 +43,26 @@ MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 co
   return count;
 }
 
-/// sum_aligned(counts, end) for an `end` that is still on its way: reads all `kCounts` counts (few), whatever `end` is.
-template <int kCounts, class Exec>
-MOELINK_DEVICE u32 sum_aligned_of(const Exec& ex, const u32* counts, int end, u32 alignment) {
+/// This lane's share of: the sum of first[i] + second[i] over i < end, each rounded up to `alignment` (a power of two),
+/// for an `end` that is still on its way: a GPU reads all `num_counts` (few), whatever it is. Both are block scratch, 16-byte
+/// aligned, readable to a multiple of 16 bytes.
+template <class Exec>
+MOELINK_DEVICE u32 sum_aligned_pairs(const Exec& ex, const u32* first, const u32* second, int num_counts, int end,
+                                     u32 alignment) {
+  constexpr int kWarp = Exec::kWarpSize;
   const u32 mask = alignment - 1;
   u32 sum = 0;
-  constexpr int kWarp = Exec::kWarpSize;
+  const int bound = Exec::kIsDevice ? num_counts : min_of(num_counts, end);
   MOELINK_UNROLL
-  for (int i = 0; i < (kCounts + 4 * kWarp - 1) / (4 * kWarp); ++i) {
-    const int first = (i * kWarp + ex.lane()) * 4;
-    if (first >= kCounts) continue;
-    const Vec16 four = reinterpret_cast<const Vec16*>(counts)[first / 4];
-    sum += first < end ? (four.x + mask) & ~mask : 0;
-    sum += first + 1 < end ? (four.y + mask) & ~mask : 0;
-    sum += first + 2 < end ? (four.z + mask) & ~mask : 0;
-    sum += first + 3 < end ? (four.w + mask) & ~mask : 0;
+  for (int base = 0; base < bound; base += 4 * kWarp) {
+    const int i = base + ex.lane() * 4;
+    if (i >= bound) continue;
+    const Vec16 a = reinterpret_cast<const Vec16*>(first)[i / 4];
+    const Vec16 b = reinterpret_cast<const Vec16*>(second)[i / 4];
+    sum += i < end ? (a.x + b.x + mask) & ~mask : 0;
+    sum += i + 1 < end ? (a.y + b.y + mask) & ~mask : 0;
+    sum += i + 2 < end ? (a.z + b.z + mask) & ~mask : 0;
+    sum += i + 3 < end ? (a.w + b.w + mask) & ~mask : 0;
   }
   return sum;
 }

@@ -62,7 +62,7 @@ LocalKernels::LocalKernels(KernelLoader& loader, const LocalDevice& limits, cons
     const bool may_be_weighted = config.weights_on_input && element != Element::none;
     weighted_.push_back(may_be_weighted ? add_dispatch(loader, dispatch_spec(shape, payload, element), shape.max_tokens)
                                         : DispatchKernels{});
-    if (declared.quantize != Quantization::none) add_quantizing(loader, plain_.back(), declared);
+    if (declared.quantize != Quantization::none) add_quantizing(loader, plain_.back(), declared, shape.max_tokens);
   }
   if (shape.mode == Mode::tensor_parallel) return;
   for (const CombineTypes& types : config.combine_types) {
@@ -118,14 +118,15 @@ LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, c
 }
 
 /// Blocks that quantise have as many elements to read as those that do not, and share them so.
-void LocalKernels::add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const {
+void LocalKernels::add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared,
+                                  i64 max_tokens) const {
   LocalDispatchSpec& spec = kernels.quantizing_spec;
   spec.quantize = format_of(declared.quantize);
   spec.input = element_of(declared.type);
   if (max_decode_tokens(spec, limits_) >= 0) {
     kernels.quantizing_decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
   }
-  if (kernels.prefill_is_used) {
+  if (max_decode_tokens(spec, limits_) < max_tokens) {
     kernels.quantizing_prefill = loader.add<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, limits_));
   }
 }

@@ -66,7 +66,7 @@ class LocalKernels {
     Kernel<LocalMove> move;
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
-  void add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared) const;
+  void add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared, i64 max_tokens) const;
   [[nodiscard]] LocalDevice described_device() const;
 
   LocalDevice limits_;

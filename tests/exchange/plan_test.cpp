@@ -44,7 +44,7 @@ TEST(LocalPlan, OneTokensRowIsSharedByAsManyBlocksAsHaveWork) {
                                .parts = 4,
                                .ring_bytes = 0,
                                .every_block_counts = 0,
-                               .scratch_bytes = DecodeScratch(256, 8).total}));
+                               .scratch_bytes = DecodeScratch(256).total}));
   const LocalCombineSpec combine{.hidden = 7168, .top_k = 8};
   EXPECT_EQ(plan_combine(combine, 1, kH200), (LocalCombinePlan{.grid = 8, .parts = 8}));
   EXPECT_EQ(plan_combine(combine, 4096, kH200), (LocalCombinePlan{.grid = 4096, .parts = 1}));

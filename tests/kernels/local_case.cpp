@@ -126,9 +126,8 @@ void LocalRun::dispatch(DispatchVariant variant, BlockTeam& team, int grid, int 
   args.parts = parts;
   args.every_block_counts = every_block_counts ? 1 : 0;
   const Runtime<LocalDispatchSpec> view(spec);
-  const auto num_tokens = static_cast<i32>(c.num_tokens);
   if (variant == DispatchVariant::decode) {
-    const int bytes = DecodeScratch(spec.num_experts, num_tokens * spec.top_k).total;
+    const int bytes = DecodeScratch(spec.num_experts).total;
     team.run(grid, bytes, [&](const HostExec& ex) { LocalDecode::run(ex, view, args); });
   } else {
     const int bytes = PrefillScratch(spec.num_experts, true, 0).total;

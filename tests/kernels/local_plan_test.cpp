@@ -117,11 +117,33 @@ TEST(LocalPlan, CombineSharesRowsUntilTheDeviceIsBusy) {
   EXPECT_EQ(512, plan_combine(combine, 512, kH200).grid);
 }
 
+TEST(LocalPlan, ShortTokensAreDecodeForLonger) {
+  const LocalDispatchSpec short_tokens{.row_bytes = 4096, .num_experts = 128, .top_k = 8};
+  EXPECT_EQ(max_decode_tokens(short_tokens, kH200), 512);
+  LocalDispatchSpec longer = short_tokens;
+  longer.row_bytes = 4112;
+  EXPECT_EQ(max_decode_tokens(longer, kH200), 256);
+  LocalDispatchSpec one_of_many = short_tokens;
+  one_of_many.top_k = 1;
+  EXPECT_EQ(max_decode_tokens(one_of_many, kH200), 2048) << "a block a token: no more of them than before";
+  LocalDispatchSpec many_experts = short_tokens;
+  many_experts.num_experts = 257;
+  EXPECT_EQ(max_decode_tokens(many_experts, kH200), 256);
+  LocalDispatchSpec part = short_tokens;
+  part.is_part = true;
+  EXPECT_EQ(max_decode_tokens(part, kH200), 256) << "one block hashes all entries";
+  LocalDispatchSpec quantized = short_tokens;
+  quantized.quantize = QuantFormat::fp8;
+  EXPECT_EQ(max_decode_tokens(quantized, kH200), 256) << "what is read counts, not what is stored";
+}
+
 TEST(LocalPlan, DecodeScratchHoldsWhatItSays) {
-  const DecodeScratch scratch(60, 13);
-  EXPECT_EQ(0, scratch.counts);
-  EXPECT_GE(scratch.codes, 60 * 4);
-  EXPECT_GE(scratch.rows, scratch.codes + 32) << "codes are read to a multiple of 16 bytes";
+  const DecodeScratch scratch(60);
+  EXPECT_EQ(0, scratch.below);
+  EXPECT_GE(scratch.others, 61 * 4) << "ids out of range have a counter as well";
+  EXPECT_EQ(0, scratch.others % 16) << "counts are read by fours";
+  EXPECT_GE(scratch.codes, scratch.others + 61 * 4);
+  EXPECT_GE(scratch.rows, scratch.codes + kMaxTopK * 2) << "codes are read to a multiple of 16 bytes";
   EXPECT_EQ(scratch.total, scratch.weights + kMaxTopK * 4);
 }
 
