@@ -18,7 +18,9 @@ inline constexpr int kLinesPerVector = 4;
 /// is what makes per-block epochs enough (docs/all-reduce.md, "Epochs belong to blocks").
 inline constexpr int kMaxPushBlocks = 128;
 inline constexpr int kMaxStagedBlocks = 128;
+inline constexpr int kMaxPackBlocks = 128;
 inline constexpr int kPushThreads = 64;
+inline constexpr int kPackThreads = 256;
 inline constexpr int kTwoShotThreads = 512;
 /// Threads of a block of the stream algorithm: those that send, the warp that signals, those that sum.
 inline constexpr int kStreamSenders = 256;
@@ -35,6 +37,18 @@ MOELINK_DEVICE constexpr i32 stream_slot_bytes(int num_ranks) {
 }
 /// Payload bytes of a push block: sixteen a thread.
 inline constexpr i64 kPushSliceBytes = kPushThreads * 16;
+
+/// Pack: three vectors that travel as four lines of 16 bytes, {12 bytes of data, tag}. Packs that follow one another are
+/// taken in groups, so that every access of a warp is one run of 512 bytes: the first vectors of a group's packs lie side
+/// by side in the message, then the second, then the third; so do their lines.
+inline constexpr int kPackVectors = 3;
+inline constexpr int kPackLines = 4;
+inline constexpr int kPackGroup = 32;
+inline constexpr int kPackGroupVectors = kPackGroup * kPackVectors;
+/// Groups of a pack block's slot: 4 MiB and somewhat more, of all blocks.
+inline constexpr int kPackSlotGroups = 22;
+inline constexpr int kPackSlotPacks = kPackSlotGroups * kPackGroup;
+inline constexpr i64 kPackSlotBytes = i64{kPackSlotGroups} * kPackGroupVectors * 16;
 
 /// What stands for a message's length in tags and flags, so that ranks which disagree notice: 16 bits. Two lengths with
 /// one key are a multiple of the prime apart; lengths of whole tokens, of any hidden size, are then 65521 tokens apart.
@@ -57,6 +71,9 @@ struct LineTag {
     return found == 0 ? 0 : epoch - ((epoch - (found >> kLengthKeyBits)) & kEpochMask);
   }
 };
+
+static_assert(2 * kPackSlotPacks <= static_cast<int>(LineTag::kEpochMask),
+              "every line of a slot is renewed before its tag's epoch bits come again");
 
 /// What a flag of the staged algorithms holds: it grows with the epoch of the step that it announces.
 struct StepFlag {
@@ -100,7 +117,7 @@ struct AllReduceKernelArgs {
   i64 num_elements;
   u32 length_key;     ///< length_key(num_elements)
   i64 num_steps;      ///< staged algorithms; like chunk_vectors the same on every rank
-  i64 chunk_vectors;  ///< staged algorithms: vectors per block and step, as many as fit a slot at most
+  i64 chunk_vectors;  ///< all but push: vectors per block and step, as many as fit a slot at most
   Window window;      ///< the symmetric buffer, laid out by AllReduceLayout
   u64* block_epochs;  ///< private, laid out by AllReduceEpochs, zero at construction
   FaultContext fault;
@@ -116,7 +133,8 @@ struct StreamScratch {
 inline constexpr int kEpochLanes = 32;
 struct AllReduceEpochs {
   static constexpr i64 kPush = 0;
-  static constexpr i64 kStream = kPush + kMaxPushBlocks;
+  static constexpr i64 kPack = kPush + kMaxPushBlocks;
+  static constexpr i64 kStream = kPack + kMaxPackBlocks;
   static constexpr i64 kTwoShot = kStream + kMaxStagedBlocks;
   static constexpr i64 kNumWords = (kTwoShot + kMaxStagedBlocks) * kEpochLanes;
 };
@@ -125,9 +143,16 @@ MOELINK_DEVICE constexpr i64 stream_staging_bytes(int num_ranks) {
   return i64{kStreamSlots} * (num_ranks - 1) * kMaxStagedBlocks * stream_slot_bytes(num_ranks);
 }
 
+/// Of two ranks each has a slot for the other's packs; with more ranks there is no such algorithm.
+MOELINK_DEVICE constexpr bool can_pack(int num_ranks) { return num_ranks <= 2; }
+MOELINK_DEVICE constexpr i64 num_pack_lines(int num_ranks) {
+  return num_ranks == 2 ? i64{2} * kMaxPackBlocks * kPackSlotPacks * kPackLines : 0;
+}
+
 /// The symmetric buffer of one AllReduce. Every rank carves the same.
 struct AllReduceLayout {
   Place<u64> push_lines;       ///< [2][num_ranks][kMaxPushBlocks][kPushThreads][kLinesPerVector]
+  Place<Vec16> pack_lines;     ///< [2][kMaxPackBlocks][kPackSlotGroups][kPackLines][kPackGroup]
   Place<u8> stream_staging;    ///< [kStreamSlots][num_ranks - 1][kMaxStagedBlocks][stream_slot_bytes]
   Place<u64> stream_flags;     ///< [kMaxStagedBlocks][num_ranks]
   Place<u8> two_shot_staging;  ///< [kMaxStagedBlocks][slot_bytes]
@@ -142,6 +167,7 @@ struct AllReduceLayout {
     const i64 slots_bytes = static_cast<i64>(kMaxStagedBlocks) * spec.slot_bytes;
     const i64 num_flags = static_cast<i64>(kMaxStagedBlocks) * spec.num_ranks;
     layout.push_lines = carver.take<u64>(i64{2} * spec.num_ranks * kMaxPushBlocks * kPushThreads * kLinesPerVector);
+    layout.pack_lines = carver.take<Vec16>(num_pack_lines(spec.num_ranks));
     layout.stream_staging = carver.take<u8>(stream_staging_bytes(spec.num_ranks));
     layout.stream_flags = carver.take<u64>(num_flags);
     layout.two_shot_staging = carver.take<u8>(slots_bytes);

@@ -30,6 +30,7 @@ enum class FaultPhase : u8 {
   combine_send,
   combine_receive,
   all_reduce_push,
+  all_reduce_pack,
   all_reduce_stream,
   all_reduce_staged,
   all_reduce_reduced,

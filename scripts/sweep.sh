@@ -7,7 +7,7 @@
 #   --ranks LIST        numbers of ranks: 2,4,8             (default 2; moe_perf --modes local: 1)
 #   --sizes LIST        bytes of a message, or tokens       (default 4K,64K,1M,16M; put_perf 8,4K,64K,1M;
 #                       moe_perf 1,32,128,1024,4096)
-#   --algorithms LIST   all_reduce_perf only: automatic,push,stream,two_shot,nvls,nccl   (default automatic)
+#   --algorithms LIST   all_reduce_perf only: automatic,push,pack,stream,two_shot,nvls,nccl   (default automatic)
 #   --modes LIST        moe_perf only: local,tp,nvlink,p2p  (default local)
 #   --transports LIST   put_perf only: loopback,verbs,ucx   (default ucx; moe_perf takes one: -- --transport verbs)
 #   --out FOLDER        where the points go                 (default build/results/sweep)

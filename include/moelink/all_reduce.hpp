@@ -15,9 +15,9 @@
 namespace moelink {
 
 /// How ranks sum (docs/all-reduce.md). `automatic` picks by message size, ranks and measured thresholds inside a node,
-/// and NCCL between nodes. nvls needs deterministic = false and the hardware; nccl a GPU for each rank. What cannot be
-/// had is ErrorCode::unsupported at construction, with the reason.
-enum class AllReduceAlgorithm : std::uint8_t { automatic, push, stream, two_shot, nvls, nccl };
+/// and NCCL between nodes. pack is for two ranks, on one GPU or over NVLink; nvls needs deterministic = false and the
+/// hardware; nccl a GPU for each rank. What cannot be had is ErrorCode::unsupported at construction, with the reason.
+enum class AllReduceAlgorithm : std::uint8_t { automatic, push, pack, stream, two_shot, nvls, nccl };
 
 [[nodiscard]] MOELINK_EXPORT std::string_view name_of(AllReduceAlgorithm algorithm) noexcept;
 
@@ -65,7 +65,7 @@ class MOELINK_EXPORT AllReduce {
   /// output of a replay after a fault is undefined.
   void check();
 
-  /// What a call of this length would do: "push grid=4x256 memory=vmm". Throws invalid_argument outside 0 to
+  /// What a call of this length would do: "push grid=4x64 memory=vmm". Throws invalid_argument outside 0 to
   /// max_elements.
   [[nodiscard]] std::string describe_plan(std::int64_t num_elements) const;
 

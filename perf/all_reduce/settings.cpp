@@ -6,8 +6,9 @@ namespace moelink::perf {
 namespace {
 
 AllReduceAlgorithm algorithm_of_name(const std::string& name) {
-  for (const auto known : {AllReduceAlgorithm::automatic, AllReduceAlgorithm::push, AllReduceAlgorithm::stream,
-                           AllReduceAlgorithm::two_shot, AllReduceAlgorithm::nvls, AllReduceAlgorithm::nccl}) {
+  for (const auto known :
+       {AllReduceAlgorithm::automatic, AllReduceAlgorithm::push, AllReduceAlgorithm::pack, AllReduceAlgorithm::stream,
+        AllReduceAlgorithm::two_shot, AllReduceAlgorithm::nvls, AllReduceAlgorithm::nccl}) {
     if (name == name_of(known)) return known;
   }
   return AllReduceAlgorithm::automatic;
@@ -26,8 +27,8 @@ void AllReduceFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
       ->capture_default_str()
       ->group("Shape");
-  app.add_option("--algorithm", algorithm, "how to sum; each: push, stream and two_shot on every size")
-      ->check(CLI::IsMember({"automatic", "each", "push", "stream", "two_shot", "nvls", "nccl"}))
+  app.add_option("--algorithm", algorithm, "how to sum; each: push, pack, stream and two_shot on every size")
+      ->check(CLI::IsMember({"automatic", "each", "push", "pack", "stream", "two_shot", "nvls", "nccl"}))
       ->capture_default_str()
       ->group("Shape");
   app.add_flag("--in-place", in_place, "sum into the input")->group("Shape");
@@ -41,7 +42,8 @@ DataType AllReduceFlags::data_type() const {
 std::vector<AllReduceAlgorithm> AllReduceFlags::algorithms() const {
   std::vector<AllReduceAlgorithm> list;
   if (algorithm == "each") {
-    list = {AllReduceAlgorithm::push, AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot};
+    list = {AllReduceAlgorithm::push, AllReduceAlgorithm::pack, AllReduceAlgorithm::stream,
+            AllReduceAlgorithm::two_shot};
   } else {
     list = {algorithm_of_name(algorithm)};
   }

@@ -11,6 +11,8 @@ std::string_view name_of(AllReduceAlgorithm algorithm) noexcept {
       return "automatic";
     case AllReduceAlgorithm::push:
       return "push";
+    case AllReduceAlgorithm::pack:
+      return "pack";
     case AllReduceAlgorithm::stream:
       return "stream";
     case AllReduceAlgorithm::two_shot:

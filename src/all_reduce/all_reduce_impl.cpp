@@ -4,6 +4,7 @@
 
 #include "all_reduce/check.hpp"
 #include "all_reduce/place.hpp"
+#include "base/environment.hpp"
 #include "base/text.hpp"
 #include "comm/agree.hpp"
 #include "comm/communicator_state.hpp"
@@ -32,16 +33,26 @@ Element agreed_element(const Communicator& communicator, const AllReduceConfig& 
 /// Blocks that may wait at once.
 struct BlockShares {
   int push = 0;
+  int pack = 0;  ///< 0: forbidden
   int staged = 0;
 };
 
+/// Blocks per SM, of which one kernel's wait at a time.
+struct BlocksPerSm {
+  int push = 1;
+  int pack = 1;
+  int staged = 1;
+};
+
 /// What this rank can have waiting.
-BlockShares shares_of(const Communicator& communicator, int push_per_sm, int staged_per_sm) {
+BlockShares shares_of(const Communicator& communicator, const BlocksPerSm& per_sm) {
+  const int most_pack = Environment::get().pack ? kMaxPackBlocks : 0;
   if (communicator.device().is_host()) {
-    return {.push = kMaxPushBlocks, .staged = kHostBlocks};
+    return {.push = kMaxPushBlocks, .pack = most_pack, .staged = kHostBlocks};
   }
-  return {.push = std::min(kMaxPushBlocks, fair_share_of_blocks(communicator, push_per_sm)),
-          .staged = std::min(kMaxStagedBlocks, fair_share_of_blocks(communicator, staged_per_sm))};
+  return {.push = std::min(kMaxPushBlocks, fair_share_of_blocks(communicator, per_sm.push)),
+          .pack = std::min(most_pack, fair_share_of_blocks(communicator, per_sm.pack)),
+          .staged = std::min(kMaxStagedBlocks, fair_share_of_blocks(communicator, per_sm.staged))};
 }
 
 /// What every rank can have waiting.
@@ -50,6 +61,7 @@ BlockShares agreed_shares(const Communicator& communicator, const BlockShares& m
   for (const BlockShares& other :
        all_gather_value(*communicator.state().bootstrap, "AllReduce: blocks", mine, communicator.deadline())) {
     agreed.push = std::min(agreed.push, other.push);
+    agreed.pack = std::min(agreed.pack, other.pack);
     agreed.staged = std::min(agreed.staged, other.staged);
   }
   return agreed;
@@ -92,8 +104,8 @@ void AllReduce::Impl::set_up_kernels() {
   facts_.multicast = workspace_->window().multicast != nullptr;  // the same on every rank of a node
   check_nvls(config, workspace_->why_no_multicast());
   Bootstrap& bootstrap = *communicator.state().bootstrap;
-  int push_per_sm = 0;
-  int staged_per_sm = 0;
+  std::string why_not_pack = why_no_pack(communicator.topology());
+  BlocksPerSm per_sm;
   BlockShares shares;
   agree_over_ranks(
       bootstrap, "AllReduce: kernels",
@@ -101,20 +113,28 @@ void AllReduce::Impl::set_up_kernels() {
         KernelLoader loader(communicator.device());
         kernels_ = AllReduceKernels::add_to(loader, facts_.element, facts_.num_ranks, facts_.multicast);
         loader.load();
-        push_per_sm = kernels_.push.max_blocks_per_sm(0);
-        staged_per_sm = kernels_.staged_blocks_per_sm();
-        shares = shares_of(communicator, push_per_sm, staged_per_sm);
+        per_sm.push = kernels_.push.max_blocks_per_sm(0);
+        per_sm.pack = kernels_.has_pack ? kernels_.pack.max_blocks_per_sm(0) : 1;
+        per_sm.staged = kernels_.staged_blocks_per_sm();
+        shares = shares_of(communicator, per_sm);
       },
       communicator.deadline());
   shares = agreed_shares(communicator, shares);
+  if (why_not_pack.empty() && shares.pack == 0) {
+    why_not_pack = "a rank forbids it (MOELINK_PACK=0)";
+  }
+  check_pack(config, why_not_pack);
   facts_.max_push_blocks = shares.push;
+  facts_.max_pack_blocks = why_not_pack.empty() ? shares.pack : 0;
   facts_.max_staged_blocks = shares.staged;
   agree_over_ranks(
       bootstrap, "AllReduce: budget",
       [&] {
-        check_push_alone(config, facts_);
+        check_lines_alone(config, facts_);
         residency_ = ResidencyClaim(communicator, "AllReduce",
-                                    {{facts_.max_push_blocks, push_per_sm}, {facts_.max_staged_blocks, staged_per_sm}});
+                                    {{facts_.max_push_blocks, per_sm.push},
+                                     {facts_.max_pack_blocks, per_sm.pack},
+                                     {facts_.max_staged_blocks, per_sm.staged}});
         epochs_ = zeroed(communicator.device(), AllReduceEpochs::kNumWords * sizeof(u64));
       },
       communicator.deadline());
@@ -133,6 +153,11 @@ MemoryReport AllReduce::Impl::memory_of(const Communicator& communicator, const 
       .items = {
           {"push lines", text("2 parities * ", ranks, " * ", kMaxPushBlocks, " blocks * ", kPushSliceBytes, " B * 2"),
            layout.push_lines.bytes(), "shared"},
+          {"pack lines",
+           layout.pack_lines.bytes() == 0
+               ? std::string("none: not two ranks")
+               : text("2 parities * ", kMaxPackBlocks, " blocks * ", kPackSlotBytes, " B * 4 / 3"),
+           layout.pack_lines.bytes(), "shared"},
           {"stream staging",
            text(kStreamSlots, " slots * ", communicator.size() - 1, " other ranks * ", kMaxStagedBlocks, " blocks * ",
                 stream_slot_bytes(communicator.size()), " B"),
@@ -174,6 +199,8 @@ void AllReduce::Impl::launch(const AllReducePlan& plan, const AllReduceKernelArg
   switch (plan.algorithm) {
     case AllReduceAlgorithm::push:
       return kernels_.push.launch(shape, args, stream);
+    case AllReduceAlgorithm::pack:
+      return kernels_.pack.launch(shape, args, stream);
     case AllReduceAlgorithm::stream:
       return kernels_.stream.launch({.grid = plan.grid, .scratch_bytes = sizeof(StreamScratch)}, args, stream);
     case AllReduceAlgorithm::two_shot:

@@ -57,11 +57,22 @@ void check_nvls(const AllReduceConfig& config, const std::string& why_not) {
   }
 }
 
-void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts) {
-  const i64 most_elements = max_push_bytes(facts) / bytes_of(facts.element);
-  if (config.algorithm == AllReduceAlgorithm::push && config.max_elements > most_elements) {
-    refuse(text("AllReduceConfig::max_elements is ", config.max_elements, ", but the push algorithm alone carries ",
-                most_elements, " here; leave the choice to `automatic`, or name another"));
+void check_pack(const AllReduceConfig& config, const std::string& why_not) {
+  if (config.algorithm == AllReduceAlgorithm::pack && !why_not.empty()) {
+    throw Error(ErrorCode::unsupported, text("AllReduceConfig::algorithm is pack, which cannot be used here: ", why_not,
+                                             "; leave the choice to `automatic`"));
+  }
+}
+
+void check_lines_alone(const AllReduceConfig& config, const AllReduceFacts& facts) {
+  const bool is_push = config.algorithm == AllReduceAlgorithm::push;
+  if (!is_push && config.algorithm != AllReduceAlgorithm::pack) {
+    return;
+  }
+  const i64 most_elements = (is_push ? max_push_bytes(facts) : max_pack_bytes(facts)) / bytes_of(facts.element);
+  if (config.max_elements > most_elements) {
+    refuse(text("AllReduceConfig::max_elements is ", config.max_elements, ", but the ", name_of(config.algorithm),
+                " algorithm alone carries ", most_elements, " here; leave the choice to `automatic`, or name another"));
   }
 }
 

@@ -18,8 +18,11 @@ Element check_config(const AllReduceConfig& config);
 /// Throws ErrorCode::unsupported if NVLS was asked for by name and cannot be had, for this reason (empty: it can).
 void check_nvls(const AllReduceConfig& config, const std::string& why_not);
 
-/// If push is the only algorithm allowed, it must carry the longest message.
-void check_push_alone(const AllReduceConfig& config, const AllReduceFacts& facts);
+/// Throws ErrorCode::unsupported if pack was asked for by name and cannot be had, for this reason (empty: it can).
+void check_pack(const AllReduceConfig& config, const std::string& why_not);
+
+/// If push or pack is the only algorithm allowed, it must carry the longest message.
+void check_lines_alone(const AllReduceConfig& config, const AllReduceFacts& facts);
 
 /// Throws invalid_argument unless 0 <= num_elements <= max_elements.
 void check_num_elements(i64 num_elements, const AllReduceConfig& config);

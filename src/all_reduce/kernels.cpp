@@ -8,6 +8,10 @@ AllReduceSpec push_spec(Element element, int num_ranks) {
   return {.element = element, .num_ranks = num_ranks, .threads = kPushThreads, .slot_bytes = kSlotBytes};
 }
 
+AllReduceSpec pack_spec(Element element, int num_ranks) {
+  return {.element = element, .num_ranks = num_ranks, .threads = kPackThreads, .slot_bytes = kSlotBytes};
+}
+
 AllReduceSpec stream_spec(Element element, int num_ranks) {
   return {.element = element, .num_ranks = num_ranks, .threads = kStreamThreads, .slot_bytes = kSlotBytes};
 }
@@ -23,6 +27,10 @@ AllReduceSpec two_shot_spec(Element element, int num_ranks, bool multicast) {
 AllReduceKernels AllReduceKernels::add_to(KernelLoader& loader, Element element, int num_ranks, bool with_nvls) {
   AllReduceKernels kernels;
   kernels.push = loader.add<AllReducePush>(push_spec(element, num_ranks));
+  kernels.has_pack = can_pack(num_ranks);
+  if (kernels.has_pack) {
+    kernels.pack = loader.add<AllReducePack>(pack_spec(element, num_ranks));
+  }
   kernels.stream = loader.add<AllReduceStream>(stream_spec(element, num_ranks));
   kernels.two_shot = loader.add<AllReduceTwoShot>(two_shot_spec(element, num_ranks, false));
   kernels.has_nvls = with_nvls;

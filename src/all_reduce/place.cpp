@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "moelink/error.hpp"
+#include "moelink/protocol/all_reduce.hpp"
 
 namespace moelink {
 namespace {
@@ -52,6 +53,22 @@ void check_place(const Topology& topology, AllReduceAlgorithm algorithm) {
   cannot(text("AllReduceConfig::algorithm is ", name_of(algorithm),
               ", which sums inside one node, but the ranks are on ", topology.num_nodes(),
               "; leave the choice to `automatic`, which takes NCCL"));
+}
+
+std::string why_no_pack(const Topology& topology) {
+  if (!can_pack(topology.size())) {
+    return text("it is for two ranks, and there are ", topology.size());
+  }
+  for (int from = 0; from < topology.size(); ++from) {
+    for (int to = 0; to < topology.size(); ++to) {
+      const Link link = topology.link(from, to);
+      if (link == Link::pcie || link == Link::hidden || link == Link::none) {
+        return text("rank ", from, " reaches the memory of rank ", to, " as '", name_of(link),
+                    "', where a store of 16 bytes is not known to be seen whole; expected one GPU, or NVLink");
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace moelink

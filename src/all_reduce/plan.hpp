@@ -15,6 +15,7 @@ struct AllReduceFacts {
   Element element = Element::bfloat16;
   bool multicast = false;                    ///< every rank has the multicast mapping, and may use it
   int max_push_blocks = kMaxPushBlocks;      ///< the smallest of the ranks' budgets
+  int max_pack_blocks = kMaxPackBlocks;      ///< likewise; 0: pack cannot be
   int max_staged_blocks = kMaxStagedBlocks;  ///< likewise
   bool on_host = false;
   AllReduceAlgorithm only = AllReduceAlgorithm::automatic;
@@ -24,7 +25,7 @@ struct AllReducePlan {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::push;
   int grid = 1;
   i64 num_steps = 1;      ///< staged algorithms
-  i64 chunk_vectors = 0;  ///< likewise
+  i64 chunk_vectors = 0;  ///< all but push
   friend bool operator==(const AllReducePlan&, const AllReducePlan&) = default;
 };
 
@@ -34,6 +35,11 @@ inline constexpr i32 kSlotBytes = 64 * 1024;
 /// Longest message that the push algorithm can carry.
 [[nodiscard]] constexpr i64 max_push_bytes(const AllReduceFacts& facts) {
   return facts.max_push_blocks * kPushSliceBytes;
+}
+
+/// Likewise for pack; 0 where it cannot be.
+[[nodiscard]] constexpr i64 max_pack_bytes(const AllReduceFacts& facts) {
+  return facts.max_pack_blocks * kPackSlotBytes;
 }
 
 /// `num_elements` > 0.

@@ -88,6 +88,8 @@ constexpr std::array kVariables = {
         [](Environment& e, const Variable& v, const std::string& value) { e.nvls = e.nvls && parse_switch(v, value); }},
     Variable{"NCCL_NVLS_ENABLE", "0: as MOELINK_NVLS=0; any other value is left to NCCL",
              [](Environment& e, const Variable&, const std::string& value) { e.nvls = e.nvls && value != "0"; }},
+    Variable{"MOELINK_PACK", "0: no all-reduce by lines of 16 bytes, see docs/all-reduce.md (default 1)",
+             [](Environment& e, const Variable& v, const std::string& value) { e.pack = parse_switch(v, value); }},
     Variable{"MOELINK_PUT", "transport of puts between nodes: loopback, verbs or ucx (default: the first that works)",
              [](Environment& e, const Variable&, const std::string& value) { e.put = value; }},
     Variable{"MOELINK_VERBS", "path of the verbs library for RDMA (default libibverbs.so.1)",

@@ -24,6 +24,7 @@ struct Environment {
   int port = 0;                  ///< MOELINK_PORT: port on which rank 0 listens; 0: MASTER_PORT
   std::string socket_directory;  ///< MOELINK_SOCKET_DIR: Unix sockets of one node's ranks; empty: /tmp/moelink-<uid>
   bool nvls = true;              ///< MOELINK_NVLS, NCCL_NVLS_ENABLE: multicast may be used; false if either is 0
+  bool pack = true;              ///< MOELINK_PACK: two ranks may all-reduce by lines of 16 bytes
   // Puts between nodes (docs/puts.md)
   std::string put;              ///< MOELINK_PUT: transport of puts: loopback, verbs or ucx; empty: chosen
   std::string verbs_library;    ///< MOELINK_VERBS: path of the verbs library; empty: libibverbs.so.1

@@ -12,8 +12,9 @@ namespace {
 std::string rank_name(int rank) { return text("rank ", rank); }
 
 bool is_all_reduce(FaultPhase phase) {
-  return phase == FaultPhase::all_reduce_push || phase == FaultPhase::all_reduce_stream ||
-         phase == FaultPhase::all_reduce_staged || phase == FaultPhase::all_reduce_reduced;
+  return phase == FaultPhase::all_reduce_push || phase == FaultPhase::all_reduce_pack ||
+         phase == FaultPhase::all_reduce_stream || phase == FaultPhase::all_reduce_staged ||
+         phase == FaultPhase::all_reduce_reduced;
 }
 
 std::string wait_of(const FaultRecord& record) {
@@ -116,6 +117,8 @@ std::string_view name_of(FaultPhase phase) noexcept {
       return "combine_receive";
     case FaultPhase::all_reduce_push:
       return "all_reduce_push";
+    case FaultPhase::all_reduce_pack:
+      return "all_reduce_pack";
     case FaultPhase::all_reduce_stream:
       return "all_reduce_stream";
     case FaultPhase::all_reduce_staged:

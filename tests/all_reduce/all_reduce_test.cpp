@@ -11,13 +11,38 @@
 namespace moelink::test {
 namespace {
 
-constexpr AllReduceAlgorithm kAlgorithms[] = {AllReduceAlgorithm::push, AllReduceAlgorithm::stream,
-                                              AllReduceAlgorithm::two_shot, AllReduceAlgorithm::automatic};
+constexpr AllReduceAlgorithm kAlgorithms[] = {AllReduceAlgorithm::push, AllReduceAlgorithm::pack,
+                                              AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot,
+                                              AllReduceAlgorithm::automatic};
+
+/// Pack is for two ranks.
+bool can_run(AllReduceAlgorithm algorithm, int num_ranks) {
+  return algorithm != AllReduceAlgorithm::pack || num_ranks <= 2;
+}
+
+/// Ranks of one process on the host, each of which must be refused.
+void expect_no_construction(int num_ranks, const AllReduceConfig& config, ErrorCode code, const std::string& word) {
+  const auto communicators = Communicator::in_process(num_ranks, {.deadline = std::chrono::seconds(10)});
+  on_every_rank(communicators, [&](const Communicator& communicator) {
+    try {
+      const AllReduce all_reduce(communicator, config);
+      ADD_FAILURE() << "rank " << communicator.rank() << " was constructed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  });
+}
 
 class EveryAlgorithmAndSize : public testing::TestWithParam<std::tuple<AllReduceAlgorithm, int>> {};
 
 TEST_P(EveryAlgorithmAndSize, OddLengthsAndOffsetsAreSummedExactly) {
   const auto [algorithm, num_ranks] = GetParam();
+  if (!can_run(algorithm, num_ranks)) {
+    expect_no_construction(num_ranks, {.max_elements = 64, .algorithm = algorithm}, ErrorCode::unsupported,
+                           "it is for two ranks, and there are " + std::to_string(num_ranks));
+    return;
+  }
   std::mt19937_64 random(7);
   for (const DataType type : {DataType::bfloat16, DataType::float16, DataType::float32}) {
     AllReduceGroup group(num_ranks, Device::host(), {.type = type, .max_elements = 30'000, .algorithm = algorithm});
@@ -37,6 +62,7 @@ INSTANTIATE_TEST_SUITE_P(AllReduce, EveryAlgorithmAndSize,
 TEST(AllReduce, ManyRanksBeyondTheInlineWindowAreSummedExactly) {
   std::mt19937_64 random(11);
   for (const AllReduceAlgorithm algorithm : kAlgorithms) {
+    if (!can_run(algorithm, 20)) continue;
     AllReduceGroup group(20, Device::host(), {.max_elements = 5000, .algorithm = algorithm});
     group.run_and_check(5000, random);
   }
@@ -119,20 +145,6 @@ TEST(AllReduce, RanksThatDisagreeAreToldWhichFieldAndBothValues) {
   });
 }
 
-/// Ranks of one process on the host, each of which must be refused.
-void expect_no_construction(int num_ranks, const AllReduceConfig& config, ErrorCode code, const std::string& word) {
-  const auto communicators = Communicator::in_process(num_ranks, {.deadline = std::chrono::seconds(10)});
-  on_every_rank(communicators, [&](const Communicator& communicator) {
-    try {
-      const AllReduce all_reduce(communicator, config);
-      ADD_FAILURE() << "rank " << communicator.rank() << " was constructed";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    }
-  });
-}
-
 TEST(AllReduce, NvlsByNameSaysWhyItCannotBeUsedOnEveryRank) {
   expect_no_construction(4, {.max_elements = 64, .deterministic = false, .algorithm = AllReduceAlgorithm::nvls},
                          ErrorCode::unsupported, "nvls, which cannot be used here: rank 0 forbids it");
@@ -147,6 +159,31 @@ TEST(AllReduce, WithoutTheDeterministicPromiseHostRanksStillSumExactly) {
   std::mt19937_64 random(23);
   AllReduceGroup group(4, Device::host(), {.max_elements = 100'000, .deterministic = false});
   group.run_and_check(100'000, random);
+}
+
+TEST(AllReduce, MorePackThanASlotHoldsIsRefusedWhereNothingElseIsAllowed) {
+  expect_no_construction(2, {.max_elements = 3'000'000, .algorithm = AllReduceAlgorithm::pack},
+                         ErrorCode::invalid_argument, "the pack algorithm alone carries");
+}
+
+TEST(AllReduce, RankThatNeverCallsEndsAPackWithATimeoutThatNamesItAndTheEpoch) {
+  const auto communicators = Communicator::in_process(2, {.deadline = std::chrono::milliseconds(300)});
+  std::vector<AllReduce> objects = on_every_rank(communicators, [](const Communicator& communicator) {
+    return AllReduce(communicator, {.max_elements = 40'000, .algorithm = AllReduceAlgorithm::pack});
+  });
+  std::vector<std::uint16_t> memory(40'000);
+  const Stream stream(Device::host(), {.num_threads = 1});
+  objects[0]({.input = memory.data(), .output = memory.data(), .num_elements = 40'000}, stream);
+  stream.synchronize();
+  try {
+    objects[0].check();
+    ADD_FAILURE() << "rank 0 saw no fault";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    for (const char* word : {"for rank 1", "all_reduce_pack of epoch 1", "saw 0"}) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(AllReduce, RankThatNeverCallsEndsTheOthersWithATimeoutThatNamesIt) {

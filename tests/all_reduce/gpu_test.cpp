@@ -21,10 +21,14 @@ class OnOneGpu : public testing::TestWithParam<int> {
 
 TEST_P(OnOneGpu, EveryAlgorithmSumsOddLengthsAndOffsetsExactly) {
   std::mt19937_64 random(13);
-  for (const AllReduceAlgorithm algorithm : {AllReduceAlgorithm::push, AllReduceAlgorithm::stream,
-                                             AllReduceAlgorithm::two_shot, AllReduceAlgorithm::automatic}) {
+  for (const AllReduceAlgorithm algorithm :
+       {AllReduceAlgorithm::push, AllReduceAlgorithm::pack, AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot,
+        AllReduceAlgorithm::automatic}) {
+    if (algorithm == AllReduceAlgorithm::pack && GetParam() > 2) continue;
     for (const DataType type : {DataType::bfloat16, DataType::float16, DataType::float32}) {
-      const std::int64_t most = algorithm == AllReduceAlgorithm::push ? 12'000 : 6'000'000;
+      const std::int64_t most = algorithm == AllReduceAlgorithm::push   ? 12'000
+                                : algorithm == AllReduceAlgorithm::pack ? 500'000
+                                                                        : 6'000'000;
       AllReduceGroup group(GetParam(), Device::cuda(0), {.type = type, .max_elements = most, .algorithm = algorithm});
       for (const std::int64_t count : {std::int64_t{1}, std::int64_t{2049}, std::int64_t{12'000}, most}) {
         group.run_and_check(count, random, /*offset=*/count % 3, /*in_place=*/count % 2 == 0);
@@ -35,8 +39,8 @@ TEST_P(OnOneGpu, EveryAlgorithmSumsOddLengthsAndOffsetsExactly) {
 
 TEST_P(OnOneGpu, ReplayedGraphsWithAnOddNumberOfCallsKeepTheirEpochs) {
   std::mt19937_64 random(17);
-  AllReduceGroup group(GetParam(), Device::cuda(0), {.type = DataType::float32, .max_elements = 200'000});
-  constexpr std::int64_t kCounts[] = {1000, 120'000, 200'000};  // push, stream, two-shot by size
+  AllReduceGroup group(GetParam(), Device::cuda(0), {.type = DataType::float32, .max_elements = 600'000});
+  constexpr std::int64_t kCounts[] = {1000, 120'000, 600'000};  // of two ranks push, pack, stream; of more two-shot
   std::vector<Graph> graphs;
   for (int r = 0; r < group.size(); ++r) {
     AllReduceRank& rank = group.rank(r);
@@ -57,6 +61,17 @@ TEST_P(OnOneGpu, ReplayedGraphsWithAnOddNumberOfCallsKeepTheirEpochs) {
   for (int r = 0; r < group.size(); ++r) {
     group.rank(r).stream.synchronize();
     group.rank(r).all_reduce.check();
+  }
+}
+
+TEST_P(OnOneGpu, EveryTailLengthOfAPackIsSummedExactly) {
+  if (GetParam() > 2) {
+    GTEST_SKIP() << "pack is for two ranks";
+  }
+  std::mt19937_64 random(19);
+  AllReduceGroup group(GetParam(), Device::cuda(0), {.max_elements = 4000, .algorithm = AllReduceAlgorithm::pack});
+  for (std::int64_t count = 1; count < 4000; count += count < 40 || (count > 760 && count < 780) ? 1 : 61) {
+    group.run_and_check(count, random, /*offset=*/count % 9, /*in_place=*/count % 2 == 0);
   }
 }
 

@@ -71,6 +71,12 @@ TEST_P(AllReduceLengths, OneElementMoreInTheSameVectorIsNotSummed) {
   }
 }
 
+TEST_P(AllReduceLengths, PacksOfAnotherLengthAreNotSummed) {
+  expect_told(AllReduceAlgorithm::pack, {10, 11});
+  expect_told(AllReduceAlgorithm::pack, {1'000'000, 999'000});
+  expect_told(AllReduceAlgorithm::pack, {1'000, 90'000});
+}
+
 TEST_P(AllReduceLengths, MoreBlocksOnOneRankDoNotWaitForTheDeadline) {
   expect_told(AllReduceAlgorithm::automatic, {10, 5'000});
   for (const auto algorithm : {AllReduceAlgorithm::stream, AllReduceAlgorithm::two_shot}) {
@@ -89,14 +95,14 @@ TEST_P(AllReduceLengths, AnotherAlgorithmAtTheOtherRankIsATimeoutThatNamesThePos
   const auto communicators = Communicator::in_process(
       2, {.devices = on_gpu() ? std::vector<int>{0} : std::vector<int>{}, .deadline = std::chrono::milliseconds(300)});
   std::vector<AllReduce> objects = on_every_rank(communicators, [](const Communicator& communicator) {
-    return AllReduce(communicator, {.type = DataType::float32, .max_elements = 100'000});
+    return AllReduce(communicator, {.type = DataType::float32, .max_elements = 1'000'000});
   });
   ASSERT_EQ(objects[0].describe_plan(10).find("push"), 0U);
-  ASSERT_EQ(objects[0].describe_plan(100'000).find("stream"), 0U);
+  ASSERT_EQ(objects[0].describe_plan(1'000'000).find("stream"), 0U);
   const Stream streams[] = {Stream(device(), {.num_threads = 1}), Stream(device(), {.num_threads = 1})};
-  const Buffer memory[] = {Buffer(device(), 400'000), Buffer(device(), 400'000)};
+  const Buffer memory[] = {Buffer(device(), 4'000'000), Buffer(device(), 4'000'000)};
   for (const std::size_t r : {0U, 1U}) {
-    objects[r]({.input = memory[r].data(), .output = memory[r].data(), .num_elements = r == 0 ? 10 : 100'000},
+    objects[r]({.input = memory[r].data(), .output = memory[r].data(), .num_elements = r == 0 ? 10 : 1'000'000},
                streams[r]);
   }
   int named = 0;

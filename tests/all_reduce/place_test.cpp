@@ -67,5 +67,26 @@ TEST(AllReducePlace, AlgorithmOfOneNodeIsRefusedOnSeveral) {
   expect_unsupported(topology_of({{0, 0}, {1, 0}}), AllReduceAlgorithm::stream, "stream, which sums inside one node");
 }
 
+std::string why_no_pack_over(Link there, Link back) {
+  const std::vector<RankInfo> ranks = topology_of({{0, 0}, {0, 1}}).ranks();
+  return why_no_pack(Topology(ranks, {{Link::self, there}, {back, Link::self}}));
+}
+
+TEST(AllReducePlace, PackNeedsStoresOfSixteenBytesThatAreSeenWholeInBothDirections) {
+  for (const Link link : {Link::process, Link::shared, Link::same_device, Link::nvlink}) {
+    EXPECT_EQ(why_no_pack_over(link, link), "") << name_of(link);
+  }
+  for (const Link link : {Link::pcie, Link::hidden, Link::none}) {
+    EXPECT_NE(why_no_pack_over(link, Link::nvlink).find("rank 0 reaches the memory of rank 1 as"), std::string::npos);
+    EXPECT_NE(why_no_pack_over(Link::nvlink, link).find("rank 1 reaches the memory of rank 0 as"), std::string::npos);
+  }
+}
+
+TEST(AllReducePlace, PackIsForTwoRanks) {
+  const std::vector<std::vector<Link>> links(3, std::vector(3, Link::same_device));
+  EXPECT_NE(why_no_pack(Topology(topology_of({{0, 0}, {0, 0}, {0, 0}}).ranks(), links)).find("there are 3"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace moelink

@@ -38,6 +38,11 @@ TEST(Environment, EitherVariableForbidsMulticast) {
   EXPECT_FALSE(read({{"MOELINK_NVLS", "1"}, {"NCCL_NVLS_ENABLE", "0"}}).nvls);
 }
 
+TEST(Environment, PackIsAllowedUnlessForbidden) {
+  EXPECT_TRUE(read({}).pack);
+  EXPECT_FALSE(read({{"MOELINK_PACK", "0"}}).pack);
+}
+
 TEST(Environment, ValueThatCannotBeUnderstoodIsRefusedByName) {
   for (const auto& [name, value] : std::map<std::string, std::string>{
            {"MOELINK_CACHE", "yes"}, {"MOELINK_HOST_THREADS", "-1"}, {"MOELINK_COMPILE_THREADS", "4x"}}) {

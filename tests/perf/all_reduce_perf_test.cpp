@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AllReducePerfShapes,
                          testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--ranks", "6"},
                                          std::vector<std::string>{"--ranks", "1", "-d", "fp16"},
                                          std::vector<std::string>{"-d", "fp32", "--in-place"},
+                                         std::vector<std::string>{"--ranks", "2", "--algorithm", "each", "-c", "2"},
                                          std::vector<std::string>{"--algorithm", "each", "-c", "2"}));
 
 TEST(AllReducePerf, EachAlgorithmHasItsRowOnEverySizeAndNamesPlanAndMemory) {

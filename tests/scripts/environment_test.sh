@@ -20,6 +20,7 @@ for value in nonsense -1 5000; do
   expect MOELINK_RANKS_PER_NODE=$value moe_perf --mode p2p --ranks 2 --tokens 1
   expect MOELINK_HOST_THREADS=$value all_reduce_perf
 done
+expect MOELINK_PACK=0 all_reduce_perf --ranks 2 --device host --algorithm pack --sizes 1K
 expect MOELINK_DEADLINE=soon moe_perf --ranks 2 --mode nvlink --device host --tokens 1
 expect MOELINK_PUT=pigeon moe_perf "${puts[@]}"
 expect MOELINK_PUT=pigeon put_perf --ranks 2
