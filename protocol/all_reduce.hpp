@@ -38,9 +38,9 @@ MOELINK_DEVICE constexpr i32 stream_slot_bytes(int num_ranks) {
 /// Payload bytes of a push block: sixteen a thread.
 inline constexpr i64 kPushSliceBytes = kPushThreads * 16;
 
-/// Pack: three vectors that travel as four lines of 16 bytes, {12 bytes of data, tag}. Packs that follow one another are
-/// taken in groups, so that every access of a warp is one run of 512 bytes: the first vectors of a group's packs lie side
-/// by side in the message, then the second, then the third; so do their lines.
+/// Pack: three vectors that travel as four lines of 16 bytes, {12 bytes of data, tag}. Packs that follow one another
+/// are taken in groups, so that every access of a warp is one run of 512 bytes: the first vectors of a group's packs
+/// lie side by side in the message, then the second, then the third; so do their lines.
 inline constexpr int kPackVectors = 3;
 inline constexpr int kPackLines = 4;
 inline constexpr int kPackGroup = 32;

@@ -25,8 +25,8 @@ struct LocalTuning {
   i32 combine_blocks_per_sm;  ///< registers are bounded so that so many fit
   // Decode up to so many tokens * top_k and experts: every block reads all ids and sums all counts.
   i32 decode_max_entries;
-  // The same where tokens are so short that a block of prefill has little to copy, and experts so few that four blocks of
-  // decode fit an SM (128; with 256 three).
+  // The same where tokens are so short that a block of prefill has little to copy, and experts so few that four blocks
+  // of decode fit an SM (128; with 256 three).
   i32 decode_max_short_entries;
   i32 decode_max_short_tokens;  ///< a block each
   i32 short_token_bytes;

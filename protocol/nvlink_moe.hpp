@@ -285,7 +285,8 @@ struct NvlinkCombineArgs {
   i32 receives;            ///< this launch does combine_receive
   i32 send_blocks;         ///< blocks that share one partial row: a power of two, at most partial_parts(hidden)
   i32 send_rows;           ///< such rows that this is meant for: with more, fewer share one. 0: any number
-  i32 sum_blocks;          ///< as send_blocks, for one token's sum. In NvlinkCombineMany both are warps, and as many
+  i32 sum_blocks;          ///< as send_blocks, for one token's sum. In NvlinkCombineMany both are warps, and as many,
+                           ///< and send_rows is 0
   i32 first_sum_block;     ///< the block that takes the first sum; the others follow. The first partial is block 0's
   i32 late_flags;  ///< flags may wait until the next sum's own rows are read: there is much on the link before them
   i32 lag_tokens;  ///< of a launch for many tokens: how far sums are behind what is sent; not negative

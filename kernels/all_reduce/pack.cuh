@@ -1,15 +1,16 @@
-// All-reduce of two ranks by wide lines: messages too long for push, one trip, no flags. Protocol, reuse argument and what
-// makes a line of 16 bytes one access: docs/all-reduce.md, "Pack".
+// All-reduce of two ranks by wide lines: messages too long for push, one trip, no flags. Protocol, reuse argument and
+// what makes a line of 16 bytes one access: docs/all-reduce.md, "Pack".
 //
-//   1. The threads of a block take the packs of its chunk, three vectors each, and store them as four lines {12 bytes of
-//      data, tag} at the other rank. One thread renews a pack of the slot that this call does not use.
-//   2. They poll their own four lines until these carry the tag of this epoch, add in rank order, store the sums. A line
-//      of this epoch and another length is a fault.
+//   1. The threads of a block take the packs of its chunk, three vectors each, and store them as four lines {12 bytes
+//      of data, tag} at the other rank. One thread renews one pack of the same slot, of those past the call's own.
+//   2. They poll their own four lines until these carry the tag of this epoch, add in rank order, store the sums. A
+//      line of this epoch and another length is a fault.
 //   3. The block stores its next epoch.
 //
 // Memory: lines [2][kMaxPackBlocks][kPackSlotGroups][kPackLines][kPackGroup] in the symmetric buffer; one private epoch
 // per block.
-// Ordering: a wide line is single-copy atomic (NOTE [wide lines]), so data and tag arrive together; nothing else crosses.
+// Ordering: a wide line is single-copy atomic (NOTE [wide lines]), so data and tag arrive together; nothing else
+// crosses.
 #pragma once
 
 #include "moelink/device/all_reduce/chunk.cuh"
@@ -155,8 +156,8 @@ struct AllReducePack {
     }
   }
 
-  /// Gives one pack of the slot that this call does not use this call's tag, another one in the next call of this parity:
-  /// so no tag stays so long that its epoch bits come again.
+  /// Gives one pack of this call's slot, of those past its own, its tag; another one in the next call of this parity. So
+  /// no tag stays so long that its epoch bits come again.
   template <class Exec>
   MOELINK_DEVICE static void renew_one_pack(const Exec& ex, Vec16* slot, int num_packs, u64 epoch, u32 tag) {
     const int pack = static_cast<int>((epoch >> 1U) % kPackSlotPacks);

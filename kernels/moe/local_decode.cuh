@@ -187,8 +187,8 @@ struct LocalDecode {
     ex.sync_block();
   }
 
-  /// From counts and codes as of token `from` to those of token `to`, a later one or the same. A block barrier after the
-  /// last use of them.
+  /// From counts and codes as of token `from` to those of token `to`, a later one or the same. A block barrier after
+  /// the last use of them.
   template <class Exec, class S>
   MOELINK_DEVICE static void go_on(const Exec& ex, S spec, const Args& args, i32 from, i32 to, const Scratch& scratch) {
     const i32 first_own = to * spec().top_k;
@@ -213,7 +213,8 @@ struct LocalDecode {
     ex.sync_block();
   }
 
-  /// The rows of the token's entries, or -1: one warp an entry.
+  /// The rows of the token's entries, or -1: one warp an entry. Of a token past the count, codes are whatever was there:
+  /// any value stays within the counters, and its rows are not used.
   template <class Exec, class S>
   MOELINK_DEVICE static void find_rows(const Exec& ex, S spec, const Args& args, const Scratch& scratch) {
     const RowLimits limits(args);

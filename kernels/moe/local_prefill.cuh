@@ -1,5 +1,6 @@
 // Dispatch of many tokens in one launch. A block has a contiguous range of tokens and
-//  1. begins to read its first rows and entries, by two warps, while the others
+//  1. begins to read its first rows and entries, by two warps (entries alone, where rows are quantised or weighted),
+//     while the others
 //  2. learn how many entries of each expert the blocks before have, and all. Either every block reads all ids
 //     (`every_block_counts`: as long as that takes no longer than barriers do), or, in a resident grid,
 //      a. counts its own entries into its row of the matrix counts[block][expert]; grid barrier;
@@ -13,8 +14,8 @@
 // Ordering: the matrix is written before a grid barrier and read behind it. Within an expert, rows go by block, and by
 // entry within a block: token order, since ranges ascend. Each row, entry and expert is written by one block.
 //
-// Few rows are loaded ahead of routing (TokenRows::kEarlyBytes): ids and barriers would queue behind all that the ring can
-// hold (docs/decisions/0003-decode-routing.md).
+// Few rows are loaded ahead of routing (TokenRows::kEarlyBytes): ids and barriers would queue behind all that the ring
+// can hold (docs/decisions/0003-decode-routing.md).
 //
 // Memory owned: block scratch (PrefillScratch); block_counts and the grid barrier of the workspace. Nothing is kept
 // between launches.
@@ -218,8 +219,8 @@ struct LocalPrefill {
     if (ex.block() == 0 && ex.thread() == 0) *args.num_tokens_snapshot = 0;
   }
 
-  /// How many blocks, from the first, say what is known about experts, in turns: a power of two. (A division would be on
-  /// the way to the first row.)
+  /// How many blocks, from the first, say what is known about experts, in turns: a power of two. (A division would be
+  /// on the way to the first row.)
   template <class Exec>
   MOELINK_DEVICE static i32 num_publishers(const Exec& ex) {
     return 1 << floor_log2(static_cast<u32>(ex.num_blocks()));

@@ -19,8 +19,8 @@ MOELINK_DEVICE u16 code_of(S spec, const LocalDispatchArgs& args, const IdWords&
   return id.code(spec().num_experts);
 }
 
-/// The same as a counter: beyond those of this rank's experts, num_experts counts ids out of range, num_experts + 1 what
-/// is skipped.
+/// The same as a counter: beyond those of this rank's experts, num_experts counts ids out of range, num_experts + 1
+/// what is skipped.
 template <class S>
 MOELINK_DEVICE u32 counter_of(S spec, const LocalDispatchArgs& args, const IdWords& id) {
   const u32 here = static_cast<u32>(spec().num_experts);

@@ -43,14 +43,13 @@ struct IdWords {
   }
   MOELINK_DEVICE u32 counter(u32 num_experts, u32 first, u32 num_here) const {
     const u32 global = counter(num_experts);
-    const u32 here = min_of(global - first, num_here + 1);
-    const u32 elsewhere = num_here + 1;
-    return global == num_experts ? num_here : here < num_here ? here : elsewhere;
+    const u32 here = global - first;
+    return global == num_experts ? num_here : here < num_here ? here : num_here + 1;
   }
 };
 
-/// Element `index` of an array of int32 (id_bytes 4) or int64 (8), before widened(): it touches nothing that it reads, so
-/// that other loads can follow at once.
+/// Element `index` of an array of int32 (id_bytes 4) or int64 (8), before widened(): it touches nothing that it reads,
+/// so that other loads can follow at once.
 MOELINK_DEVICE IdWords load_raw_id(const void* ids, i32 id_bytes, i64 index) {
   IdWords id;
 #if MOELINK_ON_DEVICE

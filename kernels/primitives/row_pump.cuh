@@ -46,8 +46,8 @@
 // for the chunk that it places next. That one has been loaded: kDrain is less than the stages, and it waits for the
 // senders to leave its stage, if nothing else is loaded yet; they need only chunks before it. A batch that is found is
 // moved to its end whether or not there will be another. So nobody waits for who waits for him, and of all waits only
-// the finder's are for other blocks (tests/model/pump.pml has all of this but the ordering as a model, which spin
-// explores).
+// the finder's are for other blocks, and the teller's for a proxy (tests/model/pump.pml has all of this but the
+// ordering as a model, which spin explores).
 //
 // Rows that are weighted go through the registers of the whole block, batch by batch. On the host a row is moved as it
 // is found.

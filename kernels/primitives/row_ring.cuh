@@ -6,7 +6,7 @@
 //   ring.start(ex, bytes);   // by one warp: begins to load the first rows
 //   ring.fill(ex);           // by the same warp: and as many more as there is room for
 //   ring.place(ex, places);  // once per token, in order
-//   ring.finish(ex);
+//   ring.finish(ex);         // or, after start() alone, ring.abandon(ex)
 //
 // A stage goes round: free -> (bulk load, completes on its barrier) -> full -> (bulk stores, one per place) -> read by
 // all of them -> free. Stage reuse: a lane waits until its stores kDrain chunks ago have read their stage

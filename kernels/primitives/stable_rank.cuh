@@ -44,8 +44,8 @@ MOELINK_DEVICE u32 count_equal(const Exec& ex, const u16* codes, int end, u16 co
 }
 
 /// This lane's share of: the sum of first[i] + second[i] over i < end, each rounded up to `alignment` (a power of two),
-/// for an `end` that is still on its way: a GPU reads all `num_counts` (few), whatever it is. Both are block scratch, 16-byte
-/// aligned, readable to a multiple of 16 bytes.
+/// for an `end` that is still on its way: a GPU reads all `num_counts` (few), whatever it is. Both are block scratch,
+/// 16-byte aligned, readable to a multiple of 16 bytes.
 template <class Exec>
 MOELINK_DEVICE u32 sum_aligned_pairs(const Exec& ex, const u32* first, const u32* second, int num_counts, int end,
                                      u32 alignment) {

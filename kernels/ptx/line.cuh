@@ -41,9 +41,10 @@ MOELINK_DEVICE WordPair ld_line_sys_pair(const WordPair* address) {
 
 // NOTE [wide lines]. A wide line is 16 bytes, {x, y, z: data; w: tag}, that one access stores and one loads, whole. PTX
 // vectors promise no such thing: of .v2.b64 each half is atomic on its own. The scalar type .b128 does, at system scope
-// since PTX ISA 8.4, between GPUs with native atomics to each other's memory, which over NVLink is so (docs/all-reduce.md,
-// "Pack", says where that is written). On the host the tag is released after the data and acquired before it: then the
-// data is no older, and no newer either as long as the writer does not store again before the reader has read.
+// since PTX ISA 8.4, between GPUs with native atomics to each other's memory, which over NVLink is so
+// (docs/all-reduce.md, "Pack", says where that is written). On the host the tag is released after the data and acquired
+// before it: then the data is no older, and no newer either as long as the writer does not store again before the
+// reader has read.
 
 MOELINK_DEVICE void st_wide_line_sys(Vec16* address, const Vec16& line) {
   const u64 low = static_cast<u64>(line.y) << 32U | line.x;

@@ -2,8 +2,8 @@
 //
 // NOTE [remote visibility]. Bytes go from a kernel to a remote kernel through six hands. Each takes over by acquiring
 // what the one before released:
-//  1. The block that packed a chunk: ordinary stores into the staging region, then a barrier of the block, or one in its
-//     scratch (row_pump.cuh). If it used bulk copies into the region, each issuing thread has waited for their
+//  1. The block that packed a chunk: ordinary stores into the staging region, then a barrier of the block, or one in
+//     its scratch (row_pump.cuh). If it used bulk copies into the region, each issuing thread has waited for their
 //     completion.
 //  2. Its one thread that writes the descriptor: takes a ticket, waits until the slot is free (acquires `taken`, which
 //     the proxy releases after its last read of the slot), writes the fields, and releases `mark` at system scope. A

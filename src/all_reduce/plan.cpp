@@ -18,9 +18,9 @@ struct Threshold {
 };
 constexpr i64 kAlways = std::numeric_limits<i64>::max();
 constexpr Threshold kThresholds[] = {
-    // Of two ranks each sends all that it has: two shots would move no less. Where pack ends is reckoned for NVLink (4/3 of
-    // the bytes at 366 GB/s and 2.6 us, beside what stream was measured at there); on one GPU, where it was measured, it
-    // wins at 4 MiB, too (docs/decisions/0024-all-reduce-packs-lines.md).
+    // Of two ranks each sends all that it has: two shots would move no less. Where pack ends is reckoned for NVLink
+    // (4/3 of the bytes at 366 GB/s and 2.6 us, beside what stream was measured at there); on one GPU, where it was
+    // measured, it wins at 4 MiB, too (docs/decisions/0024-all-reduce-packs-lines.md).
     {2, 64 * 1024, 2 * 1024 * 1024, kAlways},
     {4, 64 * 1024, 0, 256 * 1024},
     {8, 32 * 1024, 0, 128 * 1024},
@@ -49,8 +49,8 @@ AllReduceAlgorithm choose(const AllReduceFacts& facts, i64 num_bytes) {
 /// Vectors that make a block worth its two trips; fewer blocks than allowed run a message smaller than all of them.
 constexpr i64 kLeastChunkVectors = 256;
 
-/// Every block has whole groups, and none is without: what a block sees in a call tells it that the other rank's has left
-/// the last one.
+/// Every block has whole groups, and none is without: what a block sees in a call tells it that the other rank's has
+/// left the last one.
 AllReducePlan plan_pack(const AllReduceFacts& facts, i64 vectors) {
   const i64 groups = ceil_div<i64>(vectors, kPackGroupVectors);
   const i64 block_groups = ceil_div<i64>(groups, facts.max_pack_blocks);

@@ -82,17 +82,23 @@ LocalKernels LocalKernels::loaded(Device device, const LocalDevice& limits, cons
 void LocalKernels::check_residency(i64 max_tokens) const {
   for (const std::vector<DispatchKernels>* group : {&plain_, &weighted_}) {
     for (const DispatchKernels& kernels : *group) {
-      if (!kernels.prefill_is_used) continue;
-      const LocalDispatchPlan plan = plan_dispatch(kernels.spec, max_tokens, false, limits_);
-      if (kernels.prefill.max_blocks_per_sm(plan.scratch_bytes) >= 1) continue;
-      throw Error(ErrorCode::unsupported,
-                  text("one block of prefill (", with_threads(kernels.spec, plan.variant, limits_).threads,
-                       " threads, ", plan.scratch_bytes,
-                       " B scratch) does not fit an SM of this device, so that its grid barrier "
-                       "could not be passed; lower max_tokens to ",
-                       max_decode_tokens(kernels.spec, limits_)));
+      if (kernels.prefill_is_used) check_prefill_fits(kernels.prefill, kernels.spec, max_tokens);
+      if (kernels.quantizing_prefill_is_used) {
+        check_prefill_fits(kernels.quantizing_prefill, kernels.quantizing_spec, max_tokens);
+      }
     }
   }
+}
+
+void LocalKernels::check_prefill_fits(const Kernel<LocalPrefill>& prefill, const LocalDispatchSpec& spec,
+                                      i64 max_tokens) const {
+  const LocalDispatchPlan plan = plan_dispatch(spec, max_tokens, false, limits_);
+  if (prefill.max_blocks_per_sm(plan.scratch_bytes) >= 1) return;
+  throw Error(ErrorCode::unsupported, text("one block of prefill (", with_threads(spec, plan.variant, limits_).threads,
+                                           " threads, ", plan.scratch_bytes,
+                                           " B scratch) does not fit an SM of this device, so that its grid barrier "
+                                           "could not be passed; lower max_tokens to ",
+                                           max_decode_tokens(spec, limits_)));
 }
 
 /// Variants that no token count of the configuration leads to are not compiled.
@@ -104,6 +110,7 @@ LocalKernels::DispatchKernels LocalKernels::add_dispatch(KernelLoader& loader, c
                           .decode = {},
                           .quantizing_decode = {},
                           .prefill_is_used = false,
+                          .quantizing_prefill_is_used = false,
                           .prefill = {},
                           .quantizing_prefill = {},
                           .move = {}};
@@ -126,7 +133,8 @@ void LocalKernels::add_quantizing(KernelLoader& loader, DispatchKernels& kernels
   if (max_decode_tokens(spec, limits_) >= 0) {
     kernels.quantizing_decode = loader.add<LocalDecode>(with_threads(spec, DispatchVariant::decode, limits_));
   }
-  if (max_decode_tokens(spec, limits_) < max_tokens) {
+  kernels.quantizing_prefill_is_used = max_decode_tokens(spec, limits_) < max_tokens;
+  if (kernels.quantizing_prefill_is_used) {
     kernels.quantizing_prefill = loader.add<LocalPrefill>(with_threads(spec, DispatchVariant::prefill, limits_));
   }
 }

@@ -61,12 +61,14 @@ class LocalKernels {
     Kernel<LocalDecode> decode;
     Kernel<LocalDecode> quantizing_decode;
     bool prefill_is_used = false;
+    bool quantizing_prefill_is_used = false;
     Kernel<LocalPrefill> prefill;
     Kernel<LocalPrefill> quantizing_prefill;
     Kernel<LocalMove> move;
   };
   [[nodiscard]] DispatchKernels add_dispatch(KernelLoader& loader, const LocalDispatchSpec& spec, i64 max_tokens) const;
   void add_quantizing(KernelLoader& loader, DispatchKernels& kernels, const Payload& declared, i64 max_tokens) const;
+  void check_prefill_fits(const Kernel<LocalPrefill>& prefill, const LocalDispatchSpec& spec, i64 max_tokens) const;
   [[nodiscard]] LocalDevice described_device() const;
 
   LocalDevice limits_;

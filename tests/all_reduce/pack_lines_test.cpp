@@ -1,8 +1,6 @@
 // That a wide line is one access: what the compiler makes of the pack kernel. Nothing here runs it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "all_reduce/kernels.hpp"
@@ -24,7 +22,6 @@ TEST(WideLines, AreStoredAndLoadedAsScalarsOf128BitsAtSystemScope) {
   for (const Element element : {Element::bfloat16, Element::float16, Element::float32}) {
     const std::string ptx =
         compile_to_ptx(embedded_sources(), make_request<AllReducePack>(pack_spec(element, 2)), "sm_90a");
-    if (const char* path = std::getenv("PACK_DUMP")) std::ofstream(path) << ptx;
     EXPECT_GE(count(ptx, "st.relaxed.sys.global.b128"), kPackLines);
     EXPECT_GE(count(ptx, "ld.relaxed.sys.global.b128"), kPackLines);
     EXPECT_EQ(count(ptx, ".sys.global.v"), 0) << "an access at system scope whose parts may come apart";

@@ -1,5 +1,5 @@
-// The pack kernel on the host, block by block, with epochs that a test sets: what calls of an AllReduce would take hours
-// to come to, and sequences of algorithms that no size chooses there.
+// The pack kernel on the host, block by block, with epochs that a test sets: what calls of an AllReduce would take
+// hours to come to, and sequences of algorithms that no size chooses there.
 #include <gtest/gtest.h>
 
 #include <algorithm>

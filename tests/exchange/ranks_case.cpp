@@ -31,6 +31,17 @@ Bytes random_elements(DataType type, std::int64_t count, std::mt19937& random) {
   return bytes;
 }
 
+/// The fault that a call met, if check() would not tell of data errors instead, which it tells once.
+std::string fault_of(Exchange& exchange) {
+  if (exchange.data_errors().any()) return "";
+  try {
+    exchange.check();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::int64_t capacity_of(const RanksShape& shape) {
   if (shape.capacity >= 0) return shape.capacity;
   const std::int64_t entries = shape.num_sources() * shape.max_tokens * shape.top_k;
@@ -309,6 +320,8 @@ std::int64_t ExchangeRank::count_wrong(const RanksCall& call) {
 void ExchangeRank::expect(const RanksCall& call, const std::string& where) {
   const std::string at = where + " rank " + std::to_string(rank_);
   stream.synchronize();  // NOTE [copies between ranks of one GPU]
+  const std::string fault = fault_of(exchange);
+  ASSERT_EQ(fault, "") << at;  // which wait expired says more than the values that are missing
   const reference::RankRouting& routing = call.routing[rank_];
   const std::int64_t experts = batch.num_local_experts;
   ASSERT_EQ(experts, call.in.first_expert(rank_ + 1) - call.in.first_expert(rank_)) << at;

@@ -138,12 +138,13 @@ TEST(LocalPlan, ShortTokensAreDecodeForLonger) {
 }
 
 TEST(LocalPlan, DecodeScratchHoldsWhatItSays) {
-  const DecodeScratch scratch(60);
+  const DecodeScratch scratch(63);
   EXPECT_EQ(0, scratch.below);
-  EXPECT_GE(scratch.others, 61 * 4) << "ids out of range have a counter as well";
+  EXPECT_GE(scratch.others, 65 * 4) << "ids out of range and skipped ones have counters as well";
   EXPECT_EQ(0, scratch.others % 16) << "counts are read by fours";
-  EXPECT_GE(scratch.codes, scratch.others + 61 * 4);
-  EXPECT_GE(scratch.rows, scratch.codes + kMaxTopK * 2) << "codes are read to a multiple of 16 bytes";
+  EXPECT_GE(scratch.codes, scratch.others + 65 * 4);
+  EXPECT_EQ(0, scratch.codes % 16) << "codes are read by eights";
+  EXPECT_GE(scratch.rows, scratch.codes + kMaxTopK * 2);
   EXPECT_EQ(scratch.total, scratch.weights + kMaxTopK * 4);
 }
 

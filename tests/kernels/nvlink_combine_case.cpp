@@ -149,7 +149,7 @@ NvlinkCombineArgs CombineRanks::args_of(int r) {
       .sends = 1,
       .receives = 1,
       .send_blocks = c.send_blocks,
-      .send_rows = c.send_rows,
+      .send_rows = (c.many >> r & 1U) != 0 ? 0 : c.send_rows,
       .sum_blocks = c.sum_blocks,
       .first_sum_block = c.first_sum_block,
       .late_flags = c.late_flags ? 1 : 0,

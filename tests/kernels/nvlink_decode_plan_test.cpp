@@ -141,6 +141,7 @@ TEST(NvlinkCombinePlan, WarpsWithManyTokensHaveWholePartsAndRoomForThem) {
         EXPECT_EQ(0, partial_parts(hidden) % plan.send_blocks);
         EXPECT_GE(plan.send_blocks, scratch.least_pieces);
         EXPECT_EQ(plan.send_blocks, plan.sum_blocks);
+        EXPECT_EQ(0, plan.send_rows) << "warps cut rows by send_blocks alone";
         EXPECT_GE(plan.lag_tokens, 0);
       }
     }

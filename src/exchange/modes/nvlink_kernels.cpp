@@ -278,7 +278,7 @@ std::string NvlinkKernels::describe_plan(i64 num_tokens, std::size_t payload, co
   }
   const NvlinkCombinePlan combine = plan_nvlink_combine(spec, num_tokens, workers(blocks), limits_);
   return text("dispatch ", name, " ", dispatch, "\ncombine ", name, ": ", combine.grid, " blocks of ",
-              combine_teams(spec, limits_), " teams, ", combine.send_blocks, " teams per row, ", partials,
+              combine_teams(spec, limits_), " teams, up to ", combine.send_blocks, " per row, ", partials,
               workers(blocks) != blocks ? "; a block of each launch relays" : "");
 }
 
